@@ -1,0 +1,19 @@
+//! Why a logical shard could not do what was asked.
+
+use std::time::Duration;
+
+/// Every variant names the rank: 'rank 1 of 4' is what an operator can act on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ShardError {
+    #[error("cannot reach rank {rank} at {address}: {reason}")]
+    Unreachable { rank: u32, address: String, reason: String },
+    #[error("rank {rank} did not answer {call} within {limit:?}")]
+    Timeout { rank: u32, call: &'static str, limit: Duration },
+    #[error("rank {rank} refused {call}: {reason}")]
+    Refused { rank: u32, call: &'static str, reason: String },
+    /// A stream of the session broke: all KV of the session is gone.
+    #[error("the session with rank {rank} ended: {reason}")]
+    SessionEnded { rank: u32, reason: String },
+    #[error("rank {rank} broke the protocol: {reason}")]
+    Protocol { rank: u32, reason: String },
+}
