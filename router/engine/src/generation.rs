@@ -1,0 +1,106 @@
+//! One generation as its caller sees it: the request that goes in, the updates that come out.
+
+use std::time::Duration;
+
+use headrace_scheduler::{TokenId, Tokens};
+use headrace_shard::Sampling;
+
+/// A validated request for one answer.
+#[derive(Clone, Debug)]
+pub struct GenerationRequest {
+    /// Prompt token ids; at least one.
+    pub prompt: Vec<TokenId>,
+    pub max_new_tokens: Tokens,
+    pub ignore_eos: bool,
+    /// Texts that end the answer wherever they occur in it, also across tokens.
+    pub stop: Vec<String>,
+    /// What happens to a stop string at the end of the answer.
+    pub stop_text: StopText,
+    pub sampling: Sampling,
+}
+
+/// Native routes show the stop string and hold nothing back; OpenAI's strip it and hold back what may become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopText {
+    Keep,
+    Strip,
+}
+
+/// What a generation's stream yields, in this order: at most one `Prompt`, `Token`s, one `Finished`.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// Log-probabilities of the prompt's tokens, as many as the prompt has; the first is NaN. Only when asked for.
+    Prompt(Vec<f32>),
+    Token(GeneratedToken),
+    Finished(Finished),
+    /// The generation ended without an answer; nothing follows.
+    Failed(GenerationError),
+}
+
+#[derive(Clone, Debug)]
+pub struct GeneratedToken {
+    pub id: TokenId,
+    /// What this token adds to the text, special tokens included; empty while a character is incomplete.
+    pub text: String,
+    /// Only when asked for.
+    pub logprob: Option<f32>,
+    pub special: bool,
+    /// Most likely tokens first; only when asked for.
+    pub top: Vec<TopToken>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TopToken {
+    pub id: TokenId,
+    pub text: String,
+    pub logprob: f32,
+    pub special: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub reason: FinishReason,
+    /// The whole answer, special tokens left out, cut after (or, with `StopText::Strip`, before) the stop string.
+    pub text: String,
+    pub generated: Tokens,
+    pub timings: Timings,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    Length,
+    EndOfSequence,
+    StopString,
+}
+
+/// Where a request's time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timings {
+    /// From submission to the first step that holds it.
+    pub queue: Duration,
+    /// From then to the last token.
+    pub inference: Duration,
+    /// From submission to the first token.
+    pub first_token: Duration,
+}
+
+/// Why there is no answer. `router/http` maps each to a status and TGI's error_type, in one file.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum GenerationError {
+    #[error("{0}")]
+    Rejected(headrace_scheduler::Rejected),
+    /// The server drains: it finishes what runs and takes nothing new.
+    #[error("the server is shutting down; send the request to another replica")]
+    ShuttingDown,
+    /// The step or the row failed on the shard.
+    #[error("{0}")]
+    Shard(String),
+    /// The reader left more than the stream's buffer unread.
+    #[error(
+        "the client read too slowly: {unread} updates were waiting; read the stream faster or ask for fewer tokens"
+    )]
+    SlowReader { unread: usize },
+    /// The shard died, and with it all that ran.
+    #[error("the shard died: {0}")]
+    ShardDied(String),
+}
