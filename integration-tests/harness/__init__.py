@@ -1,0 +1,1 @@
+"""What the integration tests share: a server process, a client, and transformers as the judge."""

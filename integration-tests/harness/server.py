@@ -1,0 +1,165 @@
+"""One `headrace serve` process under test."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADRACE = ROOT / "target" / "release" / "headrace"
+PYTHON = ROOT / ".venv" / "bin" / "python"
+START_LIMIT = 120.0  # seconds; a start takes a few, unless the machine is busy or converts the model first
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def embedded_model_dir() -> Path:
+    """Converts the embedded model if that was never done, and says where it is."""
+    command = [str(PYTHON), "-m", "headrace_server", "prepare", "--model-id", "embedded"]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Path(json.loads(answer.stdout.strip().splitlines()[-1])["model_dir"])
+
+
+def wait_for(condition: Callable[[], bool], what: str, limit: float = 30.0) -> None:
+    """Polls until the condition holds; fails with `what` after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {limit} s for {what}")
+        time.sleep(0.02)
+
+
+class Server:
+    """A server process with its log and the processes below it."""
+
+    def __init__(self, *flags: str, env: dict[str, str] | None = None, binary: Path = HEADRACE, command: str = "serve"):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = tempfile.TemporaryFile()
+        words = [str(binary), command, "--hostname", "127.0.0.1", "--port", str(self.port), *flags]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **(env or {})}
+        environment.pop("OMP_NUM_THREADS", None)
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, env=environment
+        )
+        self.family: list[psutil.Process] = []
+
+    def wait_until_ready(self, limit: float = START_LIMIT) -> None:
+        def ready() -> bool:
+            code = self.process.poll()
+            assert code is None, f"the server exited with {code} before it was ready:\n{self.log()}"
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return self.get("/health")[0] == 200
+            return False
+
+        wait_for(ready, "the server to be ready", limit)
+        me = psutil.Process(self.process.pid)
+        self.family = [me, *me.children(recursive=True)]
+
+    def shard(self) -> psutil.Process:
+        """The shard's process: `python -m headrace_server serve …`."""
+        return next(p for p in self.family[1:] if "headrace_server" in " ".join(p.cmdline()))
+
+    def survivors(self) -> list[str]:
+        """Processes of this server that are still alive."""
+        alive = []
+        for process in self.family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+        return alive
+
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode("utf-8", "replace")
+
+    def stop(self) -> int:
+        """Terminates, kills what is left, and gives the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        for process in self.family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.pid != self.process.pid:
+                    process.kill()
+        return self.process.wait(10)
+
+    # ---- HTTP ----
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 300
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers (lower case) and body. `body`: bytes as they are, anything else as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            payload = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            given = {"content-type": "application/json", **(headers or {})}
+            connection.request(method, path, payload, given if payload is not None else headers or {})
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
+        status, _, body = self.request("GET", path, timeout=timeout)
+        return status, body.decode()
+
+    def post(self, path: str, body: Any, timeout: float = 300) -> tuple[int, Any]:
+        """Status and JSON (or text, where the body is none)."""
+        status, _, raw = self.request("POST", path, body, timeout=timeout)
+        try:
+            return status, json.loads(raw)
+        except ValueError:
+            return status, raw.decode("utf-8", "replace")
+
+    def generate(self, prompt: str, **parameters: Any) -> dict[str, Any]:
+        """POST /generate; fails the test unless it answers 200."""
+        status, answer = self.post("/generate", {"inputs": prompt, "parameters": parameters})
+        assert status == 200, answer
+        return answer
+
+    def token_ids(self, prompt: str, count: int, **parameters: Any) -> list[int]:
+        """Greedy continuation of exactly `count` tokens, end-of-sequence ignored."""
+        wanted = {"max_new_tokens": count, "details": True, "ignore_eos_token": True, **parameters}
+        return [token["id"] for token in self.generate(prompt, **wanted)["details"]["tokens"]]
+
+    def metric(self, name: str, default: float | None = None, **labels: str) -> float:
+        """The value of one sample of /metrics."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        for line in self.get("/metrics")[1].splitlines():
+            found = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+            if found and wanted <= set((found[1] or "").split(",")):
+                return float(found[2])
+        if default is None:
+            raise AssertionError(f"no metric {name} {labels}")
+        return default
+
+    def wait_until_idle(self, limit: float = 60) -> None:
+        """Until nothing runs or waits and every KV block is free."""
+
+        def idle() -> bool:
+            return (
+                self.metric("tgi_batch_current_size", 0) == 0
+                and self.metric("tgi_queue_size", 0) == 0
+                and self.metric("headrace_kv_blocks", 0, state="held") == 0
+            )
+
+        wait_for(idle, "the server to be idle", limit)

@@ -1,0 +1,103 @@
+"""Whatever dies, and however: nothing is left behind, and the error names what died."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from harness.server import Server, wait_for
+
+FLAGS = ("--dtype", "float32")
+
+
+def nothing_left(server: Server) -> None:
+    wait_for(lambda: server.survivors() == [], f"no process left, but {server.survivors()}", limit=5)
+
+
+def ask_in_background(server: Server, tokens: int) -> tuple[threading.Thread, list[Any]]:
+    """A request under way; its (status, answer) arrives in the list."""
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            parameters = {"max_new_tokens": tokens, "ignore_eos_token": True, "details": True}
+            answers.append(server.post("/generate", {"inputs": "Once upon a time", "parameters": parameters}))
+        except OSError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_for(lambda: server.metric("tgi_batch_current_size", 0) >= 1, "the request to run")
+    return thread, answers
+
+
+def test_sigterm_finishes_what_runs_refuses_what_is_new_and_leaves_nothing(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS)
+    thread, answers = ask_in_background(server, 120)
+    server.process.send_signal(signal.SIGTERM)
+    refused = []
+
+    def draining() -> bool:
+        status, answer = server.post("/generate", {"inputs": "late", "parameters": {"max_new_tokens": 1}})
+        refused.append((status, answer))
+        return status == 503
+
+    wait_for(draining, "new requests to be refused with 503", limit=5)
+    assert refused[-1][1]["error_type"] in ("unhealthy", "shutting_down"), refused[-1]
+    thread.join()
+    status, answer = answers[0]
+    assert status == 200
+    assert answer["details"]["generated_tokens"] == 120
+    assert server.process.wait(20) == 0
+    nothing_left(server)
+
+
+def test_drain_is_bounded_by_the_graceful_termination_timeout(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS, "--graceful-termination-timeout", "1")
+    thread, answers = ask_in_background(server, 4000)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+    assert time.monotonic() - began < 8
+    thread.join()
+    assert answers
+    nothing_left(server)
+
+
+def test_a_second_signal_stops_at_once(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS)
+    thread, answers = ask_in_background(server, 4000)
+    server.process.send_signal(signal.SIGINT)
+    wait_for(lambda: server.post("/generate", {"inputs": "x"})[0] == 503, "draining", limit=5)
+    server.process.send_signal(signal.SIGINT)
+    server.process.wait(8)
+    thread.join()
+    assert answers
+    nothing_left(server)
+
+
+def test_sigkill_of_the_router_takes_the_shard_along(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS)
+    thread, answers = ask_in_background(server, 4000)
+    server.process.kill()
+    thread.join()
+    assert answers
+    nothing_left(server)
+
+
+def test_sigkill_of_the_shard_fails_what_ran_and_names_it(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS)
+    shard = server.shard()
+    thread, answers = ask_in_background(server, 4000)
+    shard.kill()
+    thread.join(5)
+    assert not thread.is_alive(), "the client was left waiting"
+    status, answer = answers[0]
+    assert status == 424
+    assert answer["error_type"] == "generation"
+    assert "rank 0" in answer["error"]
+    assert server.process.wait(5) != 0
+    nothing_left(server)
+    assert f"rank 0 (pid {shard.pid})" in server.log()
+    assert "signal 9" in server.log()
