@@ -1,7 +1,7 @@
 """Real processes, real HTTP, the real small model: what a stranger would see.
 
-`launch` starts `headrace serve` on a free port of 127.0.0.1 and stops it by its process id; `server` is one float32 server
-that tests share when they leave it as they found it. `reference` is transformers on the same files.
+`launch` starts `headrace serve` on a free port of 127.0.0.1 and stops it by its process id; `server` is one float32
+server that tests share when they leave it as they found it. `reference` is transformers on the same files.
 """
 
 import sys

@@ -50,7 +50,7 @@ class Server:
     def __init__(self, *flags: str, env: dict[str, str] | None = None, binary: Path = HEADRACE, command: str = "serve"):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         words = [str(binary), command, "--hostname", "127.0.0.1", "--port", str(self.port), *flags]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", **(env or {})}
         environment.pop("OMP_NUM_THREADS", None)

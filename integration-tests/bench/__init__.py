@@ -1,0 +1,1 @@
+"""Headrace beside its peers, in one run on one machine."""
