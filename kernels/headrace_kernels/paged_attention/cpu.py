@@ -1,0 +1,1 @@
+from headrace_kernels.paged_attention.reference import *  # noqa

@@ -1,0 +1,64 @@
+"""The definition of `paged_attention` in plain torch: one row after another, one matrix product each."""
+
+import torch
+from torch import Tensor
+
+from headrace_kernels.checks import ArgumentError, expect_range
+
+
+def paged_attention(
+    query: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    query_starts: Tensor,
+    context_lengths: Tensor,
+    scale: float,
+    sliding_window: int | None,
+) -> Tensor:
+    """See `headrace_kernels.paged_attention`."""
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    starts, contexts = query_starts.tolist(), context_lengths.tolist()
+    if starts[0] != 0 or starts[-1] != query.shape[0] or sorted(starts) != starts:
+        raise ArgumentError(f"query_starts: expected rising from 0 to {query.shape[0]}, got {starts}")
+    for row, context in enumerate(contexts):
+        tokens = slice(starts[row], starts[row + 1])
+        if tokens.start == tokens.stop:
+            continue
+        if not tokens.stop - tokens.start <= context <= block_tables.shape[1] * k_cache.shape[2]:
+            raise ArgumentError(
+                f"context_lengths[{row}]: expected in [{tokens.stop - tokens.start}, "
+                f"{block_tables.shape[1] * k_cache.shape[2]}], got {context}"
+            )
+        keys = _gather(k_cache, block_tables[row], context)
+        values = _gather(v_cache, block_tables[row], context)
+        out[tokens] = _attend(query[tokens], keys, values, scale, sliding_window).to(query.dtype)
+    return out
+
+
+def _gather(cache: Tensor, block_table: Tensor, context: int) -> Tensor:
+    """The first `context` positions of a sequence: [num_kv_heads, context, head_dim] float32."""
+    num_blocks, num_kv_heads, block_size, head_dim = cache.shape
+    blocks = block_table[: -(-context // block_size)]
+    expect_range(blocks, "block_tables", 0, num_blocks)
+    pages = cache[blocks.long()].transpose(0, 1)  # [num_kv_heads, blocks, block_size, head_dim]
+    return pages.reshape(num_kv_heads, -1, head_dim)[:, :context].float()
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
+    """query [num_queries, num_heads, head_dim], the last ones of the context → the same shape, float32."""
+    num_queries, num_heads, head_dim = query.shape
+    num_kv_heads, context, _ = keys.shape
+    grouped = query.float().view(num_queries, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    scores = torch.einsum("qhgd,hkd->hgqk", grouped, keys) * scale
+    scores = scores.masked_fill(~_visible(num_queries, context, window, query.device), float("-inf"))
+    out = torch.einsum("hgqk,hkd->qhgd", scores.softmax(dim=-1), values)
+    return out.reshape(num_queries, num_heads, head_dim)
+
+
+def _visible(num_queries: int, context: int, window: int | None, device: torch.device) -> Tensor:
+    """[num_queries, context] bool: which positions each query sees."""
+    positions = torch.arange(context - num_queries, context, device=device)[:, None]
+    keys = torch.arange(context, device=device)[None, :]
+    visible = keys <= positions
+    return visible if window is None else visible & (keys > positions - window)

@@ -1,0 +1,1 @@
+from headrace_kernels.rotary_embedding.reference import *  # noqa

@@ -1,0 +1,1 @@
+from headrace_kernels.store_kv.reference import *  # noqa
