@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Every variant names the rank: 'rank 1 of 4' is what an operator can act on.
-#[derive(Clone, Debug, thiserror::Error)]
+/// What a rank did names the rank: 'rank 1' is what an operator can act on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     #[error("cannot reach rank {rank} at {address}: {reason}")]
     Unreachable { rank: u32, address: String, reason: String },
@@ -16,4 +16,7 @@ pub enum ShardError {
     SessionEnded { rank: u32, reason: String },
     #[error("rank {rank} broke the protocol: {reason}")]
     Protocol { rank: u32, reason: String },
+    /// The caller broke it: a plan that cannot be sent. A bug of the router, not of a rank.
+    #[error("the router broke the shard protocol: {reason}; this is a bug")]
+    Misuse { reason: String },
 }

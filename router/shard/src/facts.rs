@@ -1,8 +1,13 @@
 //! What a shard says of itself, and what is agreed with it before traffic.
 
+use std::fmt::Display;
+
 use headrace_scheduler::{Blocks, Tokens};
 
-/// Facts of the loaded model, the same on every rank.
+use crate::error::ShardError;
+use crate::proto::InfoResponse;
+
+/// Facts of the loaded model. Ranks agree on all but `device` (rank 0's) and `kv_bytes_per_token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
     pub model_type: String,
@@ -11,7 +16,7 @@ pub struct ShardFacts {
     pub vocab_size: u32,
     pub max_positions: Tokens,
     pub block_size: Tokens,
-    /// KV bytes of one token, all layers, one rank.
+    /// KV bytes of one token, all layers, on the rank that holds most.
     pub kv_bytes_per_token: u64,
     pub ranks: u32,
     pub version: String,
@@ -35,4 +40,53 @@ pub struct PoolReport {
     pub pool_bytes: u64,
     pub available_bytes: u64,
     pub step_us: u64,
+}
+
+/// What the ranks say of themselves as one statement.
+///
+/// # Errors
+/// `Protocol` with the rank and both values: a rank out of place, another world size, another model.
+pub(crate) fn agreed(infos: &[InfoResponse]) -> Result<ShardFacts, ShardError> {
+    let first = &infos[0];
+    let ranks = infos.len() as u32;
+    for (rank, info) in (0..).zip(infos) {
+        same(rank, "rank", info.rank, rank, "its place among the addresses is")?;
+        same(rank, "world_size", info.world_size, ranks, "the number of addresses is")?;
+        same(rank, "model_type", &info.model_type, &first.model_type, RANK_0)?;
+        same(rank, "dtype", &info.dtype, &first.dtype, RANK_0)?;
+        same(rank, "block_size", info.block_size, first.block_size, RANK_0)?;
+        same(rank, "vocab_size", info.vocab_size, first.vocab_size, RANK_0)?;
+        same(rank, "max_positions", info.max_positions, first.max_positions, RANK_0)?;
+        same(rank, "version", &info.version, &first.version, RANK_0)?;
+        not_zero(rank, "block_size", info.block_size)?;
+        not_zero(rank, "vocab_size", info.vocab_size)?;
+        not_zero(rank, "max_positions", info.max_positions)?;
+    }
+    Ok(ShardFacts {
+        model_type: first.model_type.clone(),
+        dtype: first.dtype.clone(),
+        device: first.device.clone(),
+        vocab_size: first.vocab_size,
+        max_positions: Tokens(first.max_positions),
+        block_size: Tokens(first.block_size),
+        kv_bytes_per_token: infos.iter().map(|info| info.kv_bytes_per_token).max().unwrap_or(0),
+        ranks,
+        version: first.version.clone(),
+    })
+}
+
+const RANK_0: &str = "rank 0's is";
+
+fn same<T: PartialEq + Display>(rank: u32, field: &str, value: T, wanted: T, whose: &str) -> Result<(), ShardError> {
+    if value == wanted {
+        return Ok(());
+    }
+    Err(ShardError::Protocol { rank, reason: format!("its {field} is {value}, but {whose} {wanted}") })
+}
+
+fn not_zero(rank: u32, field: &str, value: u32) -> Result<(), ShardError> {
+    match value {
+        0 => Err(ShardError::Protocol { rank, reason: format!("its {field} is 0") }),
+        _ => Ok(()),
+    }
 }

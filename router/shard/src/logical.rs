@@ -1,0 +1,124 @@
+//! N ranks as one logical worker: what is asked of it outside of steps.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use headrace_scheduler::Blocks;
+
+use crate::address::ShardAddress;
+use crate::deadlines::Deadlines;
+use crate::error::ShardError;
+use crate::facts::{PoolReport, ShardFacts, WarmupLimits, agreed};
+use crate::fake::FakeShard;
+use crate::rank::Rank;
+use crate::remote::RemoteSession;
+use crate::session::Session;
+
+/// All ranks of one model. Cheap to clone; clones share the connections.
+#[derive(Clone, Debug)]
+pub struct LogicalShard {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Remote(Arc<[Rank]>),
+    Fake(FakeShard),
+}
+
+impl LogicalShard {
+    /// Connects to every rank; rank i listens at `addresses[i]`. Waits, trying again, until all accept.
+    ///
+    /// # Errors
+    /// `Unreachable` with the last reason when one does not within `deadlines.connect`; `Misuse` without addresses.
+    pub async fn connect(addresses: &[ShardAddress], deadlines: Deadlines) -> Result<Self, ShardError> {
+        if addresses.is_empty() {
+            return Err(ShardError::Misuse { reason: "there are no shard addresses to connect to".into() });
+        }
+        let connecting = (0..).zip(addresses).map(|(rank, address)| Rank::connect(rank, address, deadlines));
+        Ok(Self { kind: Kind::Remote(all(connecting).await?.into()) })
+    }
+
+    /// A shard in this process; see [`FakeShard`].
+    pub fn fake(fake: FakeShard) -> Self {
+        Self { kind: Kind::Fake(fake) }
+    }
+
+    /// What the shard has loaded.
+    ///
+    /// # Errors
+    /// `Protocol`, naming a rank and both values, when ranks do not hold the same model or stand in the wrong order.
+    pub async fn facts(&self) -> Result<ShardFacts, ShardError> {
+        match &self.kind {
+            Kind::Remote(ranks) => agreed(&all(ranks.iter().map(Rank::info)).await?),
+            Kind::Fake(fake) => fake.facts(),
+        }
+    }
+
+    /// Measures memory and allocates the KV pool. Every rank ends with the same number of blocks: when the first
+    /// answers differ, the smallest is asked of all.
+    ///
+    /// # Errors
+    /// `Refused`, with both numbers, when `limits.blocks` do not fit.
+    pub async fn warmup(&self, limits: &WarmupLimits) -> Result<PoolReport, ShardError> {
+        let ranks = match &self.kind {
+            Kind::Remote(ranks) => ranks,
+            Kind::Fake(fake) => return fake.warmup(limits),
+        };
+        let pools = all(ranks.iter().map(|rank| rank.warmup(limits))).await?;
+        let smallest = PoolReport::smallest(&pools);
+        if pools.iter().all(|pool| pool.blocks == smallest.blocks) {
+            return Ok(smallest);
+        }
+        let same = WarmupLimits { blocks: Some(smallest.blocks), ..limits.clone() };
+        Ok(PoolReport::smallest(&all(ranks.iter().map(|rank| rank.warmup(&same))).await?))
+    }
+
+    /// Is every rank's process alive and answering?
+    ///
+    /// # Errors
+    /// The lowest rank's that is not.
+    pub async fn health(&self) -> Result<(), ShardError> {
+        match &self.kind {
+            Kind::Remote(ranks) => all(ranks.iter().map(Rank::health)).await.map(drop),
+            Kind::Fake(fake) => fake.health(),
+        }
+    }
+
+    /// Opens a session; every older one ends, and all KV with it.
+    ///
+    /// # Errors
+    /// As [`facts`](Self::facts), which it asks first: a shard that was replaced by a different model is not used.
+    pub async fn open_session(&self) -> Result<Session, ShardError> {
+        match &self.kind {
+            Kind::Remote(ranks) => {
+                let facts = self.facts().await?;
+                let session = rand::random();
+                let streams = all(ranks.iter().map(|rank| rank.open(session))).await?;
+                tracing::debug!(session, ranks = facts.ranks, "session open");
+                Ok(Session::remote(RemoteSession::new(streams, facts.vocab_size, ranks[0].step_deadline())))
+            }
+            Kind::Fake(fake) => fake.open().map(Session::fake),
+        }
+    }
+}
+
+/// Runs a call on all ranks at once. The error is the lowest rank's, whichever came first.
+async fn all<T>(
+    calls: impl Iterator<Item = impl Future<Output = Result<T, ShardError>>>,
+) -> Result<Vec<T>, ShardError> {
+    join_all(calls).await.into_iter().collect()
+}
+
+impl PoolReport {
+    /// What all ranks can give: the fewest blocks, the least memory, the longest step.
+    fn smallest(pools: &[PoolReport]) -> PoolReport {
+        let least = |of: fn(&PoolReport) -> u64| pools.iter().map(of).min().unwrap_or(0);
+        PoolReport {
+            blocks: pools.iter().map(|pool| pool.blocks).min().unwrap_or(Blocks::ZERO),
+            pool_bytes: least(|pool| pool.pool_bytes),
+            available_bytes: least(|pool| pool.available_bytes),
+            step_us: pools.iter().map(|pool| pool.step_us).max().unwrap_or(0),
+        }
+    }
+}

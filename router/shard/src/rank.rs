@@ -1,0 +1,130 @@
+//! One rank: calls outside of steps, each with its deadline, and the opening of its streams.
+
+use std::time::Duration;
+
+use headrace_scheduler::Blocks;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+use crate::address::ShardAddress;
+use crate::connector::{causes, connect};
+use crate::deadlines::Deadlines;
+use crate::error::ShardError;
+use crate::facts::{PoolReport, WarmupLimits};
+use crate::proto::shard_client::ShardClient;
+use crate::proto::{HealthRequest, InfoRequest, InfoResponse, WarmupRequest, WarmupResponse};
+use crate::streams::RankStreams;
+
+/// A connection to one shard process.
+#[derive(Clone, Debug)]
+pub(crate) struct Rank {
+    number: u32,
+    address: ShardAddress,
+    channel: Channel,
+    deadlines: Deadlines,
+}
+
+impl Rank {
+    /// Tries until the rank accepts or `deadlines.connect` has passed.
+    pub(crate) async fn connect(number: u32, address: &ShardAddress, deadlines: Deadlines) -> Result<Self, ShardError> {
+        let mut reason = "the connection was not accepted".to_owned();
+        let connected = timeout(deadlines.connect, connect(address, |failure| reason = failure)).await;
+        match connected {
+            Ok(channel) => Ok(Self { number, address: address.clone(), channel, deadlines }),
+            Err(_) => Err(ShardError::Unreachable {
+                rank: number,
+                address: address.to_string(),
+                reason: format!("{reason} (tried for {:?})", deadlines.connect),
+            }),
+        }
+    }
+
+    pub(crate) async fn info(&self) -> Result<InfoResponse, ShardError> {
+        let mut client = self.client();
+        self.call("Info", self.deadlines.info, client.info(InfoRequest {})).await.map(Response::into_inner)
+    }
+
+    pub(crate) async fn warmup(&self, limits: &WarmupLimits) -> Result<PoolReport, ShardError> {
+        let request = WarmupRequest {
+            max_batch_size: limits.max_batch_size,
+            max_batch_prefill_tokens: limits.max_batch_prefill_tokens.0,
+            max_total_tokens: limits.max_total_tokens.map_or(0, |tokens| tokens.0),
+            num_blocks: limits.blocks.map(|blocks| blocks.0),
+        };
+        let mut client = self.client();
+        let answer = self.call("Warmup", self.deadlines.warmup, client.warmup(request)).await?;
+        self.pool(answer.into_inner(), limits.blocks)
+    }
+
+    pub(crate) async fn health(&self) -> Result<(), ShardError> {
+        let mut client = self.client();
+        self.call("Health", self.deadlines.health, client.health(HealthRequest {})).await.map(drop)
+    }
+
+    /// Opens the three streams of a session. They name it, so the shard ends every older one.
+    pub(crate) async fn open(&self, session: u64) -> Result<RankStreams, ShardError> {
+        let streams = RankStreams::open(self.number, &self.channel, session);
+        self.call("a session", self.deadlines.info, streams).await
+    }
+
+    pub(crate) fn step_deadline(&self) -> Duration {
+        self.deadlines.step
+    }
+
+    fn client(&self) -> ShardClient<Channel> {
+        ShardClient::new(self.channel.clone())
+    }
+
+    fn pool(&self, answer: WarmupResponse, wanted: Option<Blocks>) -> Result<PoolReport, ShardError> {
+        let blocks = Blocks(answer.num_blocks);
+        let protocol = |reason| Err(ShardError::Protocol { rank: self.number, reason });
+        if blocks == Blocks::ZERO {
+            return protocol("its pool has 0 blocks".into());
+        }
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != blocks) {
+            return protocol(format!("it was asked for {wanted} blocks and made a pool of {blocks}"));
+        }
+        Ok(PoolReport {
+            blocks,
+            pool_bytes: answer.pool_bytes,
+            available_bytes: answer.available_bytes,
+            step_us: answer.step_us,
+        })
+    }
+
+    async fn call<T>(
+        &self,
+        call: &'static str,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, ShardError> {
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(status)) => Err(self.refusal(call, &status)),
+            Err(_) => Err(ShardError::Timeout { rank: self.number, call, limit }),
+        }
+    }
+
+    /// A status that the transport made says that nobody is there; one that the shard sent is its refusal.
+    fn refusal(&self, call: &'static str, status: &Status) -> ShardError {
+        let lost = status.code() == Code::Unavailable || std::error::Error::source(status).is_some();
+        if lost {
+            let (address, reason) = (self.address.to_string(), status_text(status));
+            return ShardError::Unreachable { rank: self.number, address, reason };
+        }
+        ShardError::Refused { rank: self.number, call, reason: status_text(status) }
+    }
+}
+
+/// A status as a sentence: the shard's own words, or the transport's with their causes.
+pub(crate) fn status_text(status: &Status) -> String {
+    let mut text = if status.message().is_empty() { status.code().to_string() } else { status.message().to_owned() };
+    if let Some(cause) = std::error::Error::source(status) {
+        let cause = causes(cause);
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

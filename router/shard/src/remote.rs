@@ -1,0 +1,161 @@
+//! A session of N ranks: one message to all, a step complete when all have answered.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use headrace_scheduler::{Epoch, Row, StepPlan};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::error::ShardError;
+use crate::expected::{Expected, RowAsks};
+use crate::proto;
+use crate::result::StepResult;
+use crate::sampling::Sampling;
+use crate::streams::RankStreams;
+use crate::wire::{check_plan, encode_filter, encode_step, result};
+
+/// Everything is driven by `next_result`: no task of its own, so nothing outlives the session.
+#[derive(Debug)]
+pub(crate) struct RemoteSession {
+    /// Empty when the session is over.
+    ranks: Vec<RankStreams>,
+    vocab_size: u32,
+    /// Of the last message sent.
+    sequence: u64,
+    /// Unanswered steps, oldest first.
+    steps: VecDeque<Step>,
+    asks: RowAsks,
+    limit: Duration,
+    /// The oldest step's; meaningless without one.
+    deadline: Pin<Box<Sleep>>,
+    ended: Option<ShardError>,
+}
+
+#[derive(Debug)]
+struct Step {
+    sequence: u64,
+    expected: Expected,
+    /// By rank.
+    answers: Vec<Option<proto::StepResult>>,
+}
+
+impl RemoteSession {
+    /// `ranks` in their order. Must be called in a tokio runtime.
+    pub(crate) fn new(ranks: Vec<RankStreams>, vocab_size: u32, limit: Duration) -> Self {
+        Self {
+            ranks,
+            vocab_size,
+            sequence: 0,
+            steps: VecDeque::new(),
+            asks: RowAsks::default(),
+            limit,
+            deadline: Box::pin(sleep(limit)),
+            ended: None,
+        }
+    }
+
+    pub(crate) fn send_filter(&mut self, rows: &[(Row, Epoch)]) -> Result<(), ShardError> {
+        self.run(|session| {
+            session.asks.filter(rows);
+            session.sequence += 1;
+            let sequence = session.sequence;
+            let message = encode_filter(sequence, rows);
+            session.ranks.iter_mut().try_for_each(|rank| rank.send_filter(sequence, message.clone()))
+        })
+    }
+
+    pub(crate) fn send_step(&mut self, plan: &StepPlan, sampling: &[Sampling]) -> Result<(), ShardError> {
+        self.run(|session| {
+            check_plan(plan, sampling, session.steps.len())?;
+            let sequence = session.sequence + 1;
+            let (kind, message) = encode_step(sequence, plan, sampling)?;
+            session.sequence = sequence;
+            for rank in &mut session.ranks {
+                rank.send_step(kind, sequence, message.clone())?;
+            }
+            if session.steps.is_empty() {
+                session.restart_deadline();
+            }
+            let answers = session.ranks.iter().map(|_| None).collect();
+            session.steps.push_back(Step { sequence, expected: session.asks.expect(plan, sampling), answers });
+            Ok(())
+        })
+    }
+
+    /// Cancel-safe: all state is in `self`, and nothing is taken out before the result is returned.
+    pub(crate) async fn next_result(&mut self) -> Result<StepResult, ShardError> {
+        poll_fn(|cx| self.poll_result(cx)).await
+    }
+
+    fn poll_result(&mut self, cx: &mut Context<'_>) -> Poll<Result<StepResult, ShardError>> {
+        let mut polled = Poll::Pending;
+        let run = self.run(|session| {
+            session.take_answers(cx)?;
+            polled = session.poll_oldest(cx)?.map(Ok);
+            Ok(())
+        });
+        match run {
+            Ok(()) => polled,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Files every answer that is there. Also notices broken streams when no step is under way.
+    fn take_answers(&mut self, cx: &mut Context<'_>) -> Result<(), ShardError> {
+        for (rank, streams) in self.ranks.iter_mut().enumerate() {
+            while let Poll::Ready(answer) = streams.poll_answer(cx) {
+                file(&mut self.steps, rank, answer?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The oldest step's result if all ranks have answered; its timeout if they had the time.
+    fn poll_oldest(&mut self, cx: &mut Context<'_>) -> Result<Poll<StepResult>, ShardError> {
+        let Some(oldest) = self.steps.front() else { return Ok(Poll::Pending) };
+        if let Some(missing) = oldest.answers.iter().position(Option::is_none) {
+            return match self.deadline.as_mut().poll(cx) {
+                Poll::Pending => Ok(Poll::Pending),
+                Poll::Ready(()) => Err(ShardError::Timeout { rank: missing as u32, call: "a step", limit: self.limit }),
+            };
+        }
+        let Some(Step { expected, answers, .. }) = self.steps.pop_front() else { return Ok(Poll::Pending) };
+        self.restart_deadline();
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        result(&expected, &answers, self.vocab_size).map(Poll::Ready)
+    }
+
+    /// A step's time begins when nothing older is under way.
+    fn restart_deadline(&mut self) {
+        self.deadline.as_mut().reset(Instant::now() + self.limit);
+    }
+
+    /// Does something in an open session; the first error ends it.
+    fn run(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ShardError>) -> Result<(), ShardError> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        act(self).inspect_err(|error| {
+            self.ended = Some(error.clone());
+            self.ranks.clear(); // the shards see their streams end
+            self.steps.clear();
+        })
+    }
+}
+
+fn file(steps: &mut VecDeque<Step>, rank: usize, answer: proto::StepResult) -> Result<(), ShardError> {
+    let protocol = |reason| Err(ShardError::Protocol { rank: rank as u32, reason });
+    let sequence = answer.sequence;
+    let Some(step) = steps.iter_mut().find(|step| step.sequence == sequence) else {
+        return protocol(format!("it answered message {sequence}, which is no step under way"));
+    };
+    if answer.step != step.expected.step.0 {
+        let expected = step.expected.step;
+        return protocol(format!("message {sequence} was step {expected}, it answered for step {}", answer.step));
+    }
+    step.answers[rank] = Some(answer);
+    Ok(())
+}
