@@ -1,0 +1,78 @@
+//! Steps that were planned and whose outcome is not known: at most two, answered in order.
+
+use std::collections::VecDeque;
+
+use crate::sequences::Handle;
+use crate::units::{BlockId, Row, StepId};
+
+/// While the shard computes one step, the next may wait in its inbox; a third would only delay newcomers.
+pub(crate) const MAX_IN_FLIGHT: usize = 2;
+
+/// A sequence's part in a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    pub handle: Handle,
+    pub row: Row,
+    pub samples: bool,
+}
+
+pub(crate) struct Flight {
+    pub step: StepId,
+    /// In the plan's order: chunks, then decodes.
+    pub members: Vec<Member>,
+    /// Blocks the step may write although their sequences let go of them: free when it lands.
+    pub frees: Vec<BlockId>,
+}
+
+#[derive(Default)]
+pub(crate) struct InFlight {
+    flights: VecDeque<Flight>,
+    last_step: u64,
+}
+
+impl InFlight {
+    pub fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.flights.len() >= MAX_IN_FLIGHT
+    }
+
+    /// Steps taken off so far.
+    pub fn steps(&self) -> u64 {
+        self.last_step
+    }
+
+    pub fn next_step(&self) -> StepId {
+        StepId(self.last_step + 1)
+    }
+
+    pub fn take_off(&mut self, members: Vec<Member>) {
+        let step = self.next_step();
+        self.last_step = step.0;
+        self.flights.push_back(Flight { step, members, frees: Vec::new() });
+    }
+
+    /// The step `step`, if its outcome is not known.
+    pub fn find(&mut self, step: StepId) -> Option<&mut Flight> {
+        self.flights.iter_mut().find(|flight| flight.step == step)
+    }
+
+    /// `None`: not the oldest step in flight, so a late answer of a lost session.
+    pub fn land(&mut self, step: StepId) -> Option<Flight> {
+        let oldest = self.flights.front()?;
+        if oldest.step == step { self.flights.pop_front() } else { None }
+    }
+
+    pub fn clear(&mut self) {
+        self.flights.clear();
+    }
+}
+
+#[cfg(test)]
+impl InFlight {
+    pub fn flights(&self) -> impl Iterator<Item = &Flight> {
+        self.flights.iter()
+    }
+}

@@ -1,0 +1,206 @@
+//! What must hold after any history. `PROPTEST_CASES=10000 cargo test --release -p headrace-scheduler` makes it long.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::shard::{EOS, EOS_AT, Fault};
+use super::world::World;
+use crate::{Blocks, Config, FinishReason, Request, Tokens};
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Submit {
+        prompt: u32,
+        /// End-of-sequence comes as this token of the answer.
+        eos_at: Option<u32>,
+        max_new: u32,
+        ignore_eos: bool,
+    },
+    Plan {
+        filter_late: bool,
+    },
+    Land,
+    /// The unfinished request at this place, modulo their number.
+    Cancel(usize),
+    Stop(usize),
+    LoseSession,
+    DeliverStale,
+    BreakNext(Fault),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let submit = (1..14_u32, proptest::option::of(0..8_u32), 1..12_u32, any::<bool>());
+    prop_oneof![
+        6 => submit.prop_map(|(prompt, eos_at, max_new, ignore_eos)| Op::Submit { prompt, eos_at, max_new, ignore_eos }),
+        16 => any::<bool>().prop_map(|filter_late| Op::Plan { filter_late }),
+        14 => Just(Op::Land),
+        1 => (0..8_usize).prop_map(Op::Cancel),
+        1 => (0..8_usize).prop_map(Op::Stop),
+        1 => Just(Op::DeliverStale),
+        1 => prop_oneof![3 => Just(Op::Land), 1 => Just(Op::LoseSession)],
+        1 => prop_oneof![1 => Just(Fault::Step), 3 => (0..8_usize).prop_map(Fault::Row)].prop_map(Op::BreakNext),
+    ]
+}
+
+prop_compose! {
+    /// Small numbers, so that everything is short all the time: 6 to 20 blocks of 1 to 4 tokens.
+    fn any_config()(
+        block_size in 1..5_u32,
+        total_blocks in 6..20_u32,
+        max_batch_size in 1..7_u32,
+        max_batch_prefill_tokens in 1..20_u32,
+        watermark_permille in prop_oneof![Just(0), 0..300_u32],
+        waiting_served_ratio_permille in prop_oneof![Just(0), 0..2000_u32],
+        max_waiting_tokens in 0..6_u32,
+        max_concurrent_requests in proptest::option::of(4..20_u32),
+        preempt_once_seed in proptest::option::of(any::<u64>()),
+    ) -> Config {
+        Config {
+            block_size: Tokens(block_size),
+            total_blocks: Blocks(total_blocks),
+            max_batch_size,
+            max_batch_prefill_tokens: Tokens(max_batch_prefill_tokens),
+            max_total_tokens: Tokens(block_size * total_blocks),
+            max_concurrent_requests,
+            watermark_permille,
+            waiting_served_ratio_permille,
+            max_waiting_tokens,
+            eos: vec![EOS],
+            preempt_once_seed,
+        }
+    }
+}
+
+fn any_history() -> impl Strategy<Value = Vec<Op>> {
+    vec(any_op(), 50..250)
+}
+
+impl World {
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Submit { prompt, eos_at, max_new, ignore_eos } => self.submit_any(prompt, eos_at, max_new, ignore_eos),
+            Op::Plan { filter_late } => {
+                self.filter_late = filter_late;
+                self.plan();
+            }
+            Op::Land => {
+                self.land();
+            }
+            Op::Cancel(place) => {
+                let unfinished = self.unfinished();
+                unfinished.get(place % unfinished.len().max(1)).into_iter().for_each(|&request| self.cancel(request));
+            }
+            Op::Stop(place) => {
+                let unfinished = self.unfinished();
+                unfinished.get(place % unfinished.len().max(1)).into_iter().for_each(|&request| self.stop(request));
+            }
+            Op::LoseSession => self.lose_session(),
+            Op::DeliverStale => self.deliver_stale(),
+            Op::BreakNext(fault) => self.fault = Some(fault),
+        }
+    }
+
+    fn submit_any(&mut self, length: u32, eos_at: Option<u32>, max_new: u32, ignore_eos: bool) {
+        let salt = self.stories.len() as u32;
+        let mut prompt: Vec<u32> = (0..length).map(|position| 1 + (salt + position * position) % 60).collect();
+        if let Some(index) = eos_at {
+            prompt[0] = EOS_AT + index;
+        }
+        let refused = self.try_submit(Request { prompt, max_new_tokens: Tokens(max_new), ignore_eos }).is_err();
+        let too_long = length + max_new > self.config.max_total_tokens.0;
+        let crowded =
+            self.config.max_concurrent_requests.is_some_and(|limit| self.unfinished().len() >= limit as usize);
+        assert!(!refused || too_long || crowded, "refused without a reason");
+    }
+}
+
+proptest! {
+    /// 1. Every block is exactly one of free and held, and is counted once for each holder.
+    #[test]
+    fn every_block_is_free_or_held_by_whom_the_books_say(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        for op in history {
+            world.apply(op);
+            world.check_books();
+        }
+    }
+
+    /// 2. The pretend shard and the world check every plan's limits, rows, chunks and tables; this runs them on to the
+    /// end with a full queue, where limits are reached all the time.
+    #[test]
+    fn no_plan_exceeds_rows_tokens_or_pool(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        for op in history {
+            world.apply(op);
+            world.plan();
+        }
+        world.drain();
+    }
+
+    /// 3. The world checks each event against the pretend model's answer; here all requests also have to end.
+    #[test]
+    fn every_request_ends_once_with_its_tokens_in_order(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        for op in history {
+            world.apply(op);
+        }
+        world.fault = None;
+        world.drain();
+        world.check_all_is_back();
+        for story in world.stories.values() {
+            let reason = story.finished.expect("drained");
+            let whole = matches!(reason, FinishReason::Length | FinishReason::EndOfSequence);
+            prop_assert!(!whole || !story.answer.is_empty());
+        }
+    }
+
+    /// 5. Nothing but the operations decides.
+    #[test]
+    fn the_same_operations_leave_the_same_trace(config in any_config(), history in any_history()) {
+        let trace = |history: &[Op]| {
+            let mut world = World::new(config.clone());
+            history.iter().for_each(|&op| world.apply(op));
+            world.drain();
+            world.trace
+        };
+        prop_assert_eq!(trace(&history), trace(&history));
+    }
+
+    /// 6. A step in flight keeps what it may write.
+    #[test]
+    fn no_block_is_freed_while_a_step_in_flight_may_write_it(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        for op in history {
+            world.apply(op);
+            world.check_no_free_block_is_in_flight();
+        }
+    }
+
+    /// 7. Whoever ends, is cancelled or waits holds nothing; the steps in flight give back what they kept.
+    #[test]
+    fn nothing_is_kept_by_those_that_left(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        for op in history {
+            world.apply(op);
+            world.check_nothing_is_kept();
+        }
+        for request in world.unfinished() {
+            world.cancel(request);
+        }
+        while world.land() {}
+        world.plan();
+        world.check_all_is_back();
+    }
+
+    /// With a seed, every request that gets as far as its drawn token is preempted once where the pool is roomy.
+    #[test]
+    fn the_seeded_preemption_comes_exactly_once(seed in any::<u64>(), lengths in vec((1..20_u32, 2..40_u32), 1..8)) {
+        let config = Config { preempt_once_seed: Some(seed), total_blocks: Blocks(512), ..super::world::roomy() };
+        let mut world = World::new(config);
+        let requests: Vec<_> = lengths.into_iter().map(|(prompt, max_new)| world.submit(prompt, max_new)).collect();
+        world.drain();
+        for request in requests {
+            prop_assert_eq!(world.stories[&request].preemptions, 1);
+        }
+    }
+}
