@@ -49,10 +49,10 @@ def expect_range(tensor: Tensor, name: str, low: int, high: int) -> None:
     outside = ((tensor < low) | (tensor >= high)).flatten().nonzero()
     if outside.numel():
         at = int(outside[0])
-        raise ArgumentError(out_of_range(name, at, int(tensor.flatten()[at]), low, high))
+        raise ArgumentError(out_of_range(name, str(at), int(tensor.flatten()[at]), low, high))
 
 
-def out_of_range(name: str, index: int, value: int, low: int, high: int) -> str:
+def out_of_range(name: str, index: str, value: int, low: int, high: int) -> str:
     """The sentence for an element that is not in [low, high)."""
     return f"{name}[{index}]: expected in [{low}, {high}), got {value}"
 

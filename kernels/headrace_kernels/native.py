@@ -1,11 +1,123 @@
-"""Loads the C++ library."""
+"""Loads the C++ library and calls its functions.
+
+Each operation's `cpu.py` declares a `Kernel`: a C function by its name, bound at the first call for the best
+instruction set this machine has. ctypes gives up Python's lock while the function runs.
+"""
+
+import ctypes
+import os
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+
+from headrace_kernels import openmp
+from headrace_kernels.build import LIBRARY, instruction_sets
+
+POINTER = ctypes.c_void_p
+INT = ctypes.c_int64
+INT32 = ctypes.c_int32
+FLOAT = ctypes.c_float
+
+DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+"""The numbers that say to C++ how elements are stored."""
+
+OK, BAD_ARGUMENT, OUT_OF_MEMORY = 0, 1, 2
+
+
+class Kernel:
+    """The C function `headrace_<name>_<instruction set>`.
+
+    A call returns True if all went well and False if the function found an argument that it can't work on: the caller
+    then finds out which, slowly, and raises. Lack of memory raises here.
+    """
+
+    _all: "list[Kernel]" = []
+
+    def __init__(self, name: str, *argtypes: Any) -> None:
+        self._name, self._argtypes = name, argtypes
+        self._function: Any = None
+        Kernel._all.append(self)
+
+    def __call__(self, *arguments: Any) -> bool:
+        """Call the function; pointers are what `Tensor.data_ptr` returns."""
+        status = (self._function or self._bind())(*arguments)
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(f"{self._name}: no memory for a thread's scratch space")
+        return status == OK
+
+    def _bind(self) -> Any:
+        self._function = getattr(_load(), f"headrace_{self._name}_{isa()}")
+        self._function.argtypes, self._function.restype = self._argtypes, INT
+        return self._function
+
+    @classmethod
+    def unbind_all(cls) -> None:
+        """Forget which functions were bound, so that the next call looks again."""
+        for kernel in cls._all:
+            kernel._function = None
 
 
 def available() -> bool:
-    """Whether the library is loaded."""
+    """Whether the library can be used. Where it can't, says so once, as a warning."""
+    if _error() is None:
+        return True
+    _warn_once()
     return False
 
 
 def why_unavailable() -> str:
-    """The reason, in a sentence."""
-    return "it is not built"
+    """Why the library can't be used, in a sentence."""
+    return _error() or "it is available"
+
+
+def isa() -> str:
+    """The instruction set whose kernels are used: "baseline", "avx2" or "avx512"."""
+    return _forced or _load().headrace_best_isa().decode()
+
+
+def force_isa(name: str | None) -> None:
+    """Use the kernels of this instruction set from now on, None for the machine's best again. For tests.
+
+    One that the machine lacks ends the process at the first call.
+    """
+    global _forced
+    if name is not None and name not in instruction_sets():
+        raise ValueError(f"instruction set {name!r}: expected one of {', '.join(instruction_sets())}")
+    _forced = name
+    Kernel.unbind_all()
+
+
+def num_threads() -> int:
+    """Threads a kernel may use: as many as torch's own operations."""
+    return torch.get_num_threads()
+
+
+_forced: str | None = None
+
+
+@cache
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(os.fspath(LIBRARY))
+    library.headrace_best_isa.restype = ctypes.c_char_p
+    library.headrace_set_openmp.argtypes = [POINTER]
+    library.headrace_set_openmp.restype = None
+    library.headrace_set_openmp(openmp.parallel_entry())
+    return library
+
+
+@cache
+def _error() -> str | None:
+    if not LIBRARY.exists():
+        return f"{LIBRARY} does not exist: build it with `python -m headrace_kernels.build`"
+    try:
+        _load()
+    except OSError as error:
+        return f"{LIBRARY} can't be loaded ({error}): build it again with `python -m headrace_kernels.build`"
+    return None
+
+
+@cache
+def _warn_once() -> None:
+    warnings.warn(f"the CPU kernels' plain torch definitions are used, which are slow: {_error()}", stacklevel=4)

@@ -25,7 +25,8 @@ def paged_attention(
     query             [num_tokens, num_heads, head_dim]; any stride between tokens
     k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_dim] in query's dtype, contiguous
     block_tables      [num_rows, max_blocks] int32: entry i of a row is the block of positions
-                      [i * block_size, (i + 1) * block_size); entries past the context are not read
+                      [i * block_size, (i + 1) * block_size); entries past the context,
+                      and those of blocks that a sliding window has left, are not read
     query_starts      [num_rows + 1] int32, rising from 0 to num_tokens: row r's queries are
                       query[query_starts[r]:query_starts[r + 1]]
     context_lengths   [num_rows] int32: positions with KV in the cache, this step's own tokens included

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.checks import ArgumentError, expect_range
+from headrace_kernels.paged_attention.batch import check_batch
 
 
 def paged_attention(
@@ -17,19 +17,16 @@ def paged_attention(
     sliding_window: int | None,
 ) -> Tensor:
     """See `headrace_kernels.paged_attention`."""
+    num_blocks, _, block_size, _ = k_cache.shape
+    check_batch(
+        query.shape[0], num_blocks, block_size, block_tables, query_starts, context_lengths, sliding_window
+    )
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    starts, contexts = query_starts.tolist(), context_lengths.tolist()
-    if starts[0] != 0 or starts[-1] != query.shape[0] or sorted(starts) != starts:
-        raise ArgumentError(f"query_starts: expected rising from 0 to {query.shape[0]}, got {starts}")
-    for row, context in enumerate(contexts):
+    starts = query_starts.tolist()
+    for row, context in enumerate(context_lengths.tolist()):
         tokens = slice(starts[row], starts[row + 1])
         if tokens.start == tokens.stop:
             continue
-        if not tokens.stop - tokens.start <= context <= block_tables.shape[1] * k_cache.shape[2]:
-            raise ArgumentError(
-                f"context_lengths[{row}]: expected in [{tokens.stop - tokens.start}, "
-                f"{block_tables.shape[1] * k_cache.shape[2]}], got {context}"
-            )
         keys = _gather(k_cache, block_tables[row], context)
         values = _gather(v_cache, block_tables[row], context)
         out[tokens] = _attend(query[tokens], keys, values, scale, sliding_window).to(query.dtype)
@@ -39,9 +36,9 @@ def paged_attention(
 def _gather(cache: Tensor, block_table: Tensor, context: int) -> Tensor:
     """The first `context` positions of a sequence: [num_kv_heads, context, head_dim] float32."""
     num_blocks, num_kv_heads, block_size, head_dim = cache.shape
-    blocks = block_table[: -(-context // block_size)]
-    expect_range(blocks, "block_tables", 0, num_blocks)
-    pages = cache[blocks.long()].transpose(0, 1)  # [num_kv_heads, blocks, block_size, head_dim]
+    # Blocks before a sliding window may be anything: what they hold is masked.
+    blocks = block_table[: -(-context // block_size)].long().clamp(0, num_blocks - 1)
+    pages = cache[blocks].transpose(0, 1)  # [num_kv_heads, blocks, block_size, head_dim]
     return pages.reshape(num_kv_heads, -1, head_dim)[:, :context].float()
 
 

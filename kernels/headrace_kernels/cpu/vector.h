@@ -1,0 +1,77 @@
+// `Vec`: a few float32 lanes, as many as the instruction set has.
+//
+// All the kernels need of an instruction set is below; each vector_*.h defines it. Sums over lanes have one fixed
+// order, whichever function makes them, so that a dot product has the same bits in every kernel.
+//
+//   kLanes                      lanes in a Vec
+//   kRowBlock                   rows of a matrix kernel whose 4-column tiles fit the registers
+//   load, store                 from and to float or BFloat16 (rounded to nearest even)
+//   fma(a, b, c)                a * b + c, rounded once where the hardware can
+//   sum(a), largest(a)          over the lanes
+//   sum4(a, b, c, d, out)       out[0..3] = sum(a), sum(b), sum(c), sum(d)
+//   scale_by_power(a, t)        a * 2^n for t = n + kRoundingShift
+//   zero_below(a, x, bound)     a where x >= bound or x is NaN, else 0
+#pragma once
+
+#include "isa.h"
+
+namespace headrace::HEADRACE_ISA {
+
+// 1.5 * 2^23: adding it to a small float rounds that to an integer, which then is in the sum's low bits.
+constexpr float kRoundingShift = 12582912.0f;
+
+}  // namespace headrace::HEADRACE_ISA
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "vector_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "vector_avx2.h"
+#else
+#include "vector_generic.h"
+#endif
+
+namespace headrace::HEADRACE_ISA {
+
+// The first `count` < kLanes elements, then zeros.
+template <class T>
+inline Vec load_part(const T* from, int64_t count) {
+    T buffer[kLanes] = {};
+    for (int64_t i = 0; i < count; i++) buffer[i] = from[i];
+    return load(buffer);
+}
+
+template <class T>
+inline void store_part(T* to, Vec a, int64_t count) {
+    T buffer[kLanes];
+    store(buffer, a);
+    for (int64_t i = 0; i < count; i++) to[i] = buffer[i];
+}
+
+// Calls full(i) for each whole vector that begins at element i, then part(i, n) for the n < kLanes left, if any.
+template <class Full, class Part>
+inline void for_each_vector(int64_t size, Full full, Part part) {
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) full(i);
+    if (i < size) part(i, size - i);
+}
+
+// e^x within 2 ulp for -87.3 <= x <= 88; 0 below, e^88 above; NaN stays NaN.
+inline Vec exp(Vec x) {
+    constexpr float kLowest = -87.33654f;
+    // x second: where either is NaN, max and min return it.
+    const Vec clamped = min(broadcast(88.0f), max(broadcast(kLowest), x));
+    const Vec t = fma(clamped, broadcast(1.44269504088896341f), broadcast(kRoundingShift));
+    const Vec n = t - broadcast(kRoundingShift);
+    // ln 2 in two parts, the first of few bits, so that n times it is exact.
+    const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), clamped));
+    Vec p = broadcast(1.9875691500e-4f);
+    p = fma(p, r, broadcast(1.3981999507e-3f));
+    p = fma(p, r, broadcast(8.3334519073e-3f));
+    p = fma(p, r, broadcast(4.1665795894e-2f));
+    p = fma(p, r, broadcast(1.6666665459e-1f));
+    p = fma(p, r, broadcast(5.0000001201e-1f));
+    p = fma(p * r, r, r + broadcast(1.0f));
+    return zero_below(scale_by_power(p, t), x, broadcast(kLowest));
+}
+
+}  // namespace headrace::HEADRACE_ISA

@@ -1,0 +1,76 @@
+// `Vec` with AVX-512 (F, BW, DQ, VL): sixteen lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include "isa.h"
+
+namespace headrace::HEADRACE_ISA {
+
+constexpr int kLanes = 16;
+constexpr int kRowBlock = 6;
+
+struct Vec {
+    __m512 v;
+};
+
+inline Vec broadcast(float a) { return {_mm512_set1_ps(a)}; }
+inline Vec zero() { return {_mm512_setzero_ps()}; }
+inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+
+inline Vec load(const float* from) { return {_mm512_loadu_ps(from)}; }
+inline void store(float* to, Vec a) { _mm512_storeu_ps(to, a.v); }
+
+inline Vec load(const BFloat16* from) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+
+inline void store(BFloat16* to, Vec a) {
+    const __m512i bits = _mm512_castps_si512(a.v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+    const __m512i safe = _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc00000));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(safe, 16)));
+}
+
+// Order of every sum over lanes: the two halves, then neighbours, then neighbours of those, then the two halves.
+inline __m256 fold(Vec a) {
+    return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+}
+
+inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
+    const __m256 ab = _mm256_hadd_ps(fold(a), fold(b));
+    const __m256 cd = _mm256_hadd_ps(fold(c), fold(d));
+    const __m256 abcd = _mm256_hadd_ps(ab, cd);
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
+}
+
+inline float sum(Vec a) {
+    const __m256 eights = fold(a);
+    const __m256 pairs = _mm256_hadd_ps(eights, eights);
+    const __m256 fours = _mm256_hadd_ps(pairs, pairs);
+    return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+}
+
+inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+
+inline Vec scale_by_power(Vec a, Vec t) {
+    const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(t.v), 23);
+    const __m512i power = _mm512_add_epi32(exponent, _mm512_set1_epi32(0x3f800000));
+    return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(power))};
+}
+
+inline Vec zero_below(Vec a, Vec x, Vec bound) {
+    return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, bound.v, _CMP_NLT_UQ), a.v)};
+}
+
+}  // namespace headrace::HEADRACE_ISA

@@ -1,0 +1,74 @@
+// `Vec` for any processor: four lanes of the compiler's vector extension.
+#pragma once
+
+#include <cstring>
+
+#include "isa.h"
+
+namespace headrace::HEADRACE_ISA {
+
+constexpr int kLanes = 4;
+constexpr int kRowBlock = 2;
+
+typedef float Float4 __attribute__((vector_size(16)));
+typedef int32_t Int4 __attribute__((vector_size(16)));
+
+struct Vec {
+    Float4 v;
+};
+
+inline Vec broadcast(float a) { return {Float4{a, a, a, a}}; }
+inline Vec zero() { return broadcast(0.0f); }
+inline Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }
+inline Vec operator-(Vec a, Vec b) { return {a.v - b.v}; }
+inline Vec operator*(Vec a, Vec b) { return {a.v * b.v}; }
+inline Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
+// Rounded twice: the compiler may not fuse it in one place and not in another (-ffp-contract=off).
+inline Vec fma(Vec a, Vec b, Vec c) { return {a.v * b.v + c.v}; }
+inline Vec max(Vec a, Vec b) { return {a.v > b.v ? a.v : b.v}; }
+inline Vec min(Vec a, Vec b) { return {a.v < b.v ? a.v : b.v}; }
+
+inline Vec load(const float* from) {
+    Vec a;
+    std::memcpy(&a.v, from, sizeof a.v);
+    return a;
+}
+
+inline void store(float* to, Vec a) { std::memcpy(to, &a.v, sizeof a.v); }
+
+inline Vec load(const BFloat16* from) {
+    const Int4 wide{from[0].bits, from[1].bits, from[2].bits, from[3].bits};
+    return {(Float4)(wide << 16)};
+}
+
+inline void store(BFloat16* to, Vec a) {
+    for (int i = 0; i < kLanes; i++) {
+        uint32_t bits;
+        const float lane = a.v[i];
+        std::memcpy(&bits, &lane, sizeof bits);
+        // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
+        to[i].bits = lane != lane ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+// Order of every sum over lanes: neighbours, then the two sums.
+inline float sum(Vec a) { return (a.v[0] + a.v[1]) + (a.v[2] + a.v[3]); }
+
+inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
+    out[0] = sum(a);
+    out[1] = sum(b);
+    out[2] = sum(c);
+    out[3] = sum(d);
+}
+
+inline float largest(Vec a) {
+    const float x = a.v[0] > a.v[1] ? a.v[0] : a.v[1];
+    const float y = a.v[2] > a.v[3] ? a.v[2] : a.v[3];
+    return x > y ? x : y;
+}
+
+inline Vec scale_by_power(Vec a, Vec t) { return {a.v * (Float4)(((Int4)t.v << 23) + 0x3f800000)}; }
+
+inline Vec zero_below(Vec a, Vec x, Vec bound) { return {(Float4)((Int4)a.v & ~(Int4)(x.v < bound.v))}; }
+
+}  // namespace headrace::HEADRACE_ISA

@@ -1,0 +1,104 @@
+// How a batch is cut into pieces of work for threads. Nothing here can change a bit of the result.
+#pragma once
+
+#include "batch.h"
+
+namespace headrace::HEADRACE_ISA {
+
+// Keys of a partition. A row's sums are made partition by partition and merged in order, whoever makes them; so a long
+// context can be shared among threads, and gives the same bits when it is not.
+constexpr int64_t kPartition = 512;
+
+// Rows, (query, head of the group) pairs, that a task has at most if its group has no more: enough that converting
+// a tile of keys costs little beside using it, few enough that rows and tile stay in the second-level cache.
+constexpr int64_t kTaskRows = 96;
+constexpr int64_t kTaskQueries = 32;
+
+// Consecutive queries of a row, for one KV head, over partitions [first_partition, end_partition).
+struct Task {
+    int64_t row, kv_head, first_query, num_queries;
+    int64_t first_partition, end_partition;
+    int64_t share;  // index into the shares, or -1: this task has all partitions and writes the result
+};
+
+// Rows that several tasks share, one partition each. The last to finish merges.
+struct Share {
+    int64_t partial;  // where the sums of the first partition begin, in floats; the others follow
+    int64_t first_partition, end_partition;
+    int64_t unfinished;
+};
+
+class TaskList {
+public:
+    TaskList(const Batch& batch, int threads) : batch_(batch), threads_(threads) {
+        const int64_t fit = kTaskRows / batch.group();
+        queries_ = fit < 1 ? 1 : fit > kTaskQueries ? kTaskQueries : fit;
+        for (int64_t row = 0; row < batch.num_rows; row++) {
+            total_cost_ += batch.num_queries(row) * batch.context_lengths[row] * batch.num_kv_heads;
+        }
+    }
+
+    int64_t queries_of_a_task() const { return queries_; }
+
+    // How many tasks and shares there are at most, for the memory that `fill` writes to.
+    int64_t most_tasks() const {
+        int64_t count = 0;
+        for (int64_t row = 0; row < batch_.num_rows; row++) {
+            const int64_t partitions = threads_ > 1 ? batch_.context_lengths[row] / kPartition + 1 : 1;
+            count += pieces(row) * partitions * batch_.num_kv_heads;
+        }
+        return count;
+    }
+
+    int64_t most_shares() const {
+        int64_t count = 0;
+        for (int64_t row = 0; row < batch_.num_rows; row++) count += pieces(row) * batch_.num_kv_heads;
+        return threads_ > 1 ? count : 0;
+    }
+
+    // `floats_of_partial` is what the sums of one query take.
+    void fill(Task* tasks, Share* shares, int64_t floats_of_query) {
+        tasks_ = tasks;
+        shares_ = shares;
+        for (int64_t row = 0; row < batch_.num_rows; row++) {
+            // Later pieces of a chunk see more keys: the long ones first, so that the short ones fill the gaps.
+            for (int64_t piece = pieces(row) - 1; piece >= 0; piece--) {
+                for (int64_t head = 0; head < batch_.num_kv_heads; head++) add(row, piece, head, floats_of_query);
+            }
+        }
+    }
+
+    int64_t num_tasks() const { return num_tasks_; }
+    int64_t partial_floats() const { return partial_floats_; }
+
+private:
+    int64_t pieces(int64_t row) const { return (batch_.num_queries(row) + queries_ - 1) / queries_; }
+
+    void add(int64_t row, int64_t piece, int64_t head, int64_t floats_of_query) {
+        const int64_t first = piece * queries_, left = batch_.num_queries(row) - first;
+        const int64_t count = left < queries_ ? left : queries_;
+        const int64_t position = batch_.first_position(row) + first, end = position + count;
+        const int64_t from = batch_.first_visible(position) / kPartition, to = (end - 1) / kPartition + 1;
+        if (to - from == 1 || !worth_sharing(count * end)) {
+            tasks_[num_tasks_++] = {row, head, first, count, from, to, -1};
+            return;
+        }
+        shares_[num_shares_] = {partial_floats_, from, to, to - from};
+        for (int64_t p = from; p < to; p++) tasks_[num_tasks_++] = {row, head, first, count, p, p + 1, num_shares_};
+        num_shares_++;
+        partial_floats_ += (to - from) * count * floats_of_query;
+    }
+
+    // Whether a task is so large beside the whole that others might wait for it.
+    bool worth_sharing(int64_t cost) const { return threads_ > 1 && cost * threads_ * 4 > total_cost_; }
+
+    const Batch& batch_;
+    const int threads_;
+    int64_t queries_;
+    int64_t total_cost_ = 0;
+    Task* tasks_ = nullptr;
+    Share* shares_ = nullptr;
+    int64_t num_tasks_ = 0, num_shares_ = 0, partial_floats_ = 0;
+};
+
+}  // namespace headrace::HEADRACE_ISA

@@ -1,0 +1,74 @@
+#include "../cpu/parallel.h"
+#include "../cpu/vector.h"
+
+namespace headrace::HEADRACE_ISA {
+namespace {
+
+template <class T>
+void rotate(T* first, T* second, const float* cos, const float* sin, int64_t half) {
+    // a * cos - b * sin and b * cos + a * sin, with the product by the sine rounded first.
+    for_each_vector(
+        half,
+        [&](int64_t i) {
+            const Vec a = load(first + i), b = load(second + i), c = load(cos + i), s = load(sin + i);
+            store(first + i, fma(a, c, zero() - b * s));
+            store(second + i, fma(b, c, a * s));
+        },
+        [&](int64_t i, int64_t count) {
+            const Vec a = load_part(first + i, count), b = load_part(second + i, count);
+            const Vec c = load_part(cos + i, count), s = load_part(sin + i, count);
+            store_part(first + i, fma(a, c, zero() - b * s), count);
+            store_part(second + i, fma(b, c, a * s), count);
+        });
+}
+
+template <class T>
+struct Heads {
+    T* data;
+    int64_t stride, count;  // elements from token to token; heads a token
+
+    void rotate_token(int64_t token, const float* cos_sin, int64_t half, int64_t head_dim) const {
+        for (int64_t head = 0; head < count; head++) {
+            T* x = data + token * stride + head * head_dim;
+            rotate(x, x + half, cos_sin, cos_sin + half, half);
+        }
+    }
+};
+
+template <class T>
+void rotary_embedding(Heads<T> query, Heads<T> key, const float* cos_sin, const int64_t* positions,
+                      int64_t num_tokens, int64_t head_dim, int64_t rotary_dim, int threads) {
+    const int64_t elements = (query.count + key.count) * rotary_dim;
+    parallel_for(threads, num_tokens, row_grain(elements), [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++) {
+            const float* angles = cos_sin + positions[t] * rotary_dim;
+            query.rotate_token(t, angles, rotary_dim / 2, head_dim);
+            key.rotate_token(t, angles, rotary_dim / 2, head_dim);
+        }
+    });
+}
+
+}  // namespace
+}  // namespace headrace::HEADRACE_ISA
+
+// kBadArgument: a position is out of range, and nothing was written.
+HEADRACE_ENTRY(rotary_embedding)
+(void* query, int64_t query_stride, int64_t num_heads, void* key, int64_t key_stride, int64_t num_kv_heads,
+ int32_t dtype, const float* cos_sin, const int64_t* positions, int64_t num_tokens, int64_t head_dim,
+ int64_t max_positions, int64_t rotary_dim, int32_t threads) {
+    using namespace headrace;
+    using namespace headrace::HEADRACE_ISA;
+    for (int64_t t = 0; t < num_tokens; t++) {
+        if (positions[t] < 0 || positions[t] >= max_positions) return kBadArgument;
+    }
+    if (dtype == kBFloat16) {
+        const Heads<BFloat16> q{static_cast<BFloat16*>(query), query_stride, num_heads};
+        const Heads<BFloat16> k{static_cast<BFloat16*>(key), key_stride, num_kv_heads};
+        rotary_embedding(q, k, cos_sin, positions, num_tokens, head_dim, rotary_dim, threads);
+    } else {
+        const Heads<float> q{static_cast<float*>(query), query_stride, num_heads};
+        const Heads<float> k{static_cast<float*>(key), key_stride, num_kv_heads};
+        rotary_embedding(q, k, cos_sin, positions, num_tokens, head_dim, rotary_dim, threads);
+    }
+    return kOk;
+}
