@@ -34,7 +34,14 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     0x3F80_8000 (between 1.0 and the next) becomes 0x3F80, 0x3F81_8000 becomes 0x3F82. Too large becomes infinite.
     A NaN, whose low bits could be all that makes it one, keeps its upper half and gets the quiet bit.
     """
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
-    quiet = (bits >> 16) | np.uint32(0x0040)
-    return np.where(np.isnan(values), quiet, rounded).astype("<u2")
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    bits = values.view(np.uint32)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += 0x7FFF
+    rounded += bits
+    rounded >>= 16
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        rounded[is_nan] = (bits[is_nan] >> 16) | 0x0040
+    return rounded.astype("<u2")

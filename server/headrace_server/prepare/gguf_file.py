@@ -62,7 +62,7 @@ def read_gguf(path: Path) -> GgufFile:
     """
     _check_header(path)
     try:
-        reader = GGUFReader(path)
+        reader = _Reader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
     except (ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
         raise PrepareError(f"{path}: this GGUF is truncated or damaged ({error}); download it again") from None
@@ -79,6 +79,19 @@ def read_gguf(path: Path) -> GgufFile:
         for tensor in reader.tensors
     }
     return GgufFile(path, metadata, tensors)
+
+
+class _Reader(GGUFReader):
+    """The library's reader over a plain array: np.memmap's bookkeeping at each of 250,000 slices is half its time."""
+
+    @property
+    def data(self) -> np.ndarray:
+        """The file's bytes."""
+        return self._data
+
+    @data.setter
+    def data(self, mapped: np.memmap) -> None:
+        self._data = np.asarray(mapped)
 
 
 def _check_header(path: Path) -> None:

@@ -19,8 +19,8 @@ from headrace_server.prepare.bfloat16 import SUPPORTED_TYPES, to_bfloat16, to_fl
 from headrace_server.prepare.errors import PrepareError
 from headrace_server.prepare.gguf_file import GgufFile, GgufTensor
 
-PIECE_ELEMENTS = 1 << 20
-"""Elements dequantised at once, rounded up to whole rows: 4 MB of float32 and about as much again for intermediates."""
+PIECE_ELEMENTS = 1 << 18
+"""Elements dequantised at once, in whole rows: 1 MB of float32, so that the passes over it stay in the cache."""
 
 _PERMUTED = ("llama", "smollm3")
 

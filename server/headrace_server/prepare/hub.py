@@ -102,8 +102,8 @@ def _weights_among(repo: str, files: Sequence[str]) -> list[str]:
         )
     if any(name.endswith((".bin", ".pt", ".pth")) for name in files):
         raise PrepareError(
-            f"{repo}: the repository has PyTorch .bin weights only; convert them to safetensors, or choose a repository "
-            "that has them"
+            f"{repo}: the repository has PyTorch .bin weights only; convert them to safetensors, or choose a "
+            "repository that has them"
         )
     raise PrepareError(f"{repo}: the repository has no model*.safetensors; choose another one")
 
@@ -126,8 +126,8 @@ def _explain(repo: str, error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return (
-            f"{repo}: the model is gated; accept its conditions at {endpoint}/{repo} and set HF_TOKEN to a token of that "
-            "account"
+            f"{repo}: the model is gated; accept its conditions at {endpoint}/{repo} and set HF_TOKEN to a token of "
+            "that account"
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 404):
         return (
@@ -141,8 +141,8 @@ def _explain(repo: str, error: Exception) -> str:
             f"{repo}: the hub at {endpoint} answered with status {status}; try again later, or name a local directory"
         )
     return (
-        f"{repo}: the hub at {endpoint} can't be reached ({type(error).__name__}); check the network or HF_ENDPOINT, or "
-        "name a local directory or a .gguf file"
+        f"{repo}: the hub at {endpoint} can't be reached ({type(error).__name__}); check the network or HF_ENDPOINT, "
+        "or name a local directory or a .gguf file"
     )
 
 

@@ -18,6 +18,7 @@ class LineProgress(tqdm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._next_line = 0.0
         self._last_line = ""
+        self._closed = False
         super().__init__(*args, **{**kwargs, "file": sys.stderr, "mininterval": LINE_EVERY, "ascii": True})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
@@ -30,9 +31,9 @@ class LineProgress(tqdm):
 
     def close(self) -> None:
         """Write the final state."""
-        if self.disable:
+        if self._closed:
             return
-        self.disable = True
+        self._closed = self.disable = True  # `disable` is what tqdm's own methods look at
         self._decr_instances(self)
         self._write_line()
 

@@ -91,9 +91,9 @@ def _converted(gguf: Path, key: str, cache_dir: Path) -> Path:
 
 
 def _prepare_hub(request: Request) -> Prepared:
-    from headrace_server.prepare import hub
+    from headrace_server.prepare.hub import fetch  # the hub library takes half a second to import
 
-    directory, commit = hub.fetch(request.model_id, request.revision, request.hub_cache)
+    directory, commit = fetch(request.model_id, request.revision, request.hub_cache)
     return Prepared(str(directory), request.model_id, commit)
 
 
