@@ -1,0 +1,28 @@
+"""Everything that goes wrong on purpose. The message is one sentence that an operator can act on.
+
+HeadraceError
+├── ConfigError     the model directory's config.json, or a flag, asks for what does not work here
+├── WeightsError    a checkpoint file is missing, damaged, or not what config.json says
+├── CapacityError   the KV pool that was asked for does not fit
+└── ProtocolError   the router sent a message that cannot be executed: the whole step fails
+"""
+
+
+class HeadraceError(Exception):
+    """Base of all errors that are reported as one line instead of a traceback."""
+
+
+class ConfigError(HeadraceError):
+    """The configuration asks for something that does not work here."""
+
+
+class WeightsError(HeadraceError):
+    """A checkpoint file is missing, damaged, or not what config.json says."""
+
+
+class CapacityError(HeadraceError):
+    """The KV pool that was asked for does not fit."""
+
+
+class ProtocolError(HeadraceError):
+    """A message cannot be executed; the step that it carries fails as a whole."""

@@ -1,0 +1,79 @@
+"""The command line of `python -m headrace_server serve`, checked. Nothing else reads flags or environment."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_server.errors import ConfigError
+
+DTYPES = ("float32", "bfloat16", "float16")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class ServeFlags:
+    """How one shard process runs."""
+
+    model_dir: Path
+    address: str  # as gRPC names it: "unix:/run/shard-0" or "127.0.0.1:7000"
+    rank: int
+    world_size: int
+    dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
+    block_size: int | None  # tokens; None: the attention backend's choice
+    num_threads: int
+    device: str
+    parent_pid: int | None  # this process ends when that one does
+    json_output: bool
+
+
+def parse_serve(argv: Sequence[str]) -> ServeFlags:
+    """The flags of `serve`. Exits with usage on syntax errors; raises ConfigError on values that cannot work."""
+    arguments = _parser().parse_args(argv)
+    if not 0 <= arguments.rank < arguments.world_size:
+        raise ConfigError(f"--rank {arguments.rank} is not below --world-size {arguments.world_size}")
+    if arguments.world_size != 1:
+        raise ConfigError(
+            f"--world-size {arguments.world_size}: models are not split over several shards yet; use --world-size 1"
+        )
+    if arguments.block_size is not None and arguments.block_size < 1:
+        raise ConfigError(f"--block-size {arguments.block_size} must be at least 1 token")
+    if arguments.num_threads is not None and arguments.num_threads < 1:
+        raise ConfigError(f"--num-threads {arguments.num_threads} must be at least 1")
+    return ServeFlags(
+        model_dir=arguments.model_dir,
+        address=f"unix:{arguments.uds_path}" if arguments.uds_path else arguments.listen,
+        rank=arguments.rank,
+        world_size=arguments.world_size,
+        dtype=arguments.dtype,
+        block_size=arguments.block_size,
+        num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
+        device=arguments.device,
+        parent_pid=arguments.parent_pid,
+        json_output=arguments.json_output,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace_server serve", description="Serve one shard of a model over gRPC.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--model-dir", type=Path, required=True, help="directory with config.json and *.safetensors")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--uds-path", type=Path, help="Unix socket to create and listen on")
+    where.add_argument(
+        "--listen", metavar="HOST:PORT", help="TCP address to listen on instead; port 0 picks a free one"
+    )
+    add("--rank", type=int, default=0, help="this shard's place among those that hold one model (default 0)")
+    add("--world-size", type=int, default=1, help="shards that hold one model together (default 1)")
+    add("--dtype", choices=DTYPES, help="type of the forward pass (default: bfloat16 where the hardware multiplies it)")
+    add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
+    add(
+        "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"
+    )
+    add("--device", choices=DEVICES, default="auto", help="where tensors live (default auto: a GPU if there is one)")
+    add("--parent-pid", type=int, help="exit when this process ends")
+    add("--json-output", action="store_true", help="log JSON lines")
+    return parser

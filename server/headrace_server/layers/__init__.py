@@ -1,0 +1,1 @@
+"""The parts that models are made of. Splitting over ranks belongs here, and nowhere else."""

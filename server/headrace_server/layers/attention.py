@@ -1,0 +1,37 @@
+"""Grouped-query attention: one fused projection, rotation, paged attention, output projection."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
+from headrace_server.layers.norm import RmsNorm
+from headrace_server.layers.rotary import RotaryEmbedding
+from headrace_server.quantization.method import LinearLayer
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """x [tokens, hidden_size] → the same shape."""
+
+    qkv: LinearLayer  # → [tokens, (heads + 2 · kv_heads) · head_dim]
+    output: LinearLayer
+    backend: PagedAttention
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rotary: RotaryEmbedding | None  # None: positions are not embedded in this layer
+    sliding_window: int | None
+    query_norm: RmsNorm | None  # over each head
+    key_norm: RmsNorm | None
+
+    def __call__(self, x: Tensor, positions: Tensor, cache: LayerCache, batch: AttentionBatch) -> Tensor:
+        heads = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        query, key, value = heads.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if self.rotary is not None:
+            self.rotary(query, key, positions)
+        scale = self.head_dim**-0.5
+        attended = self.backend(query, key, value, cache, batch, scale, self.sliding_window)
+        return self.output(attended.view(x.shape[0], -1))

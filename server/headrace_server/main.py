@@ -1,0 +1,44 @@
+"""`python -m headrace_server serve|prepare …`: picks the command, and turns an expected failure into one line."""
+
+import sys
+from collections.abc import Sequence
+
+from headrace_server.errors import HeadraceError
+
+USAGE = """\
+usage: python -m headrace_server serve …     serve one shard of a model over gRPC
+       python -m headrace_server prepare …   turn a hub id, a directory or a .gguf file into a model directory
+       (--help after either)"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the process's exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else ""
+    if command not in ("serve", "prepare"):
+        asked_for_help = command in ("-h", "--help")
+        print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    try:
+        return _serve(arguments[1:]) if command == "serve" else _prepare(arguments[1:])
+    except HeadraceError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+
+
+def _serve(argv: Sequence[str]) -> int:
+    from headrace_server import flags, log, parent
+
+    parsed = flags.parse_serve(argv)
+    log.configure(parsed.json_output)
+    if parsed.parent_pid is not None:
+        parent.exit_with(parsed.parent_pid)
+    from headrace_server import serve
+
+    return serve.run(parsed)
+
+
+def _prepare(argv: Sequence[str]) -> int:
+    from headrace_server.prepare import cli
+
+    return cli.main(argv)

@@ -1,0 +1,44 @@
+"""What a model of the Llama family is, after config.json has been read. No torch: it is checked before torch loads."""
+
+from dataclasses import dataclass
+
+from headrace_server.layers.rope_parameters import RopeParameters
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """What one decoder layer does differently from its neighbours."""
+
+    rotary: bool  # False: no position embedding in this layer (SmolLM3's NoPE layers)
+    sliding_window: int | None  # positions a query sees, itself included; None: all before it
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shapes and switches. Sizes are of the whole model, before any split over ranks."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeParameters
+    qkv_bias: bool
+    output_bias: bool  # of attention's output projection
+    mlp_bias: bool
+    qk_norm: bool  # RMS norm of each query and key head before rotation (Qwen3)
+    tie_word_embeddings: bool
+    quantization: str | None  # `quant_method` of config.json
+    layers: tuple[LayerConfig, ...]
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence the position embedding is made for, tokens."""
+        return self.rope.max_positions
+
+    def kv_bytes_per_token(self, element_size: int) -> int:
+        """Bytes of keys and values of one token in all layers."""
+        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * element_size

@@ -1,0 +1,1 @@
+"""Logits → token ids. docs/sampling.md says in which order, and why."""

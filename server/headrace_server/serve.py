@@ -1,0 +1,92 @@
+"""One shard process's life: check, listen, load, serve, end.
+
+The socket is there at once and Health answers; Info and Warmup wait while torch is imported and the weights are read
+on the model thread.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from headrace_server.errors import ConfigError
+from headrace_server.flags import ServeFlags
+from headrace_server.log import LOGGER
+from headrace_server.model_thread import ModelThread
+from headrace_server.models.architectures import read_config
+from headrace_server.models.config import ModelConfig
+from headrace_server.pb.shard_pb2_grpc import add_ShardServicer_to_server
+from headrace_server.service import ShardService
+from headrace_server.weights.index import checkpoint_files
+
+GRACE_SECONDS = 0.5  # for calls under way when the process is told to end
+MAX_MESSAGE_BYTES = 256 * 2**20  # the longest prompts of a full batch are far below
+OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),  # two shards on one port must be an error
+)
+
+
+def run(flags: ServeFlags) -> int:
+    """Serve until SIGTERM or SIGINT, then end the process. Raises HeadraceError if the model cannot be served."""
+    config = read_config(flags.model_dir)
+    checkpoint_files(flags.model_dir)
+    asyncio.run(_serve(flags, config))
+    # The model thread may be in the middle of a step; leaving through the interpreter's shutdown would wait for it.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
+    stopped = _stop_signal()
+    model = ModelThread()
+    loaded = model.submit(lambda: _load(flags, config))
+    server = grpc.aio.server(options=OPTIONS)
+    add_ShardServicer_to_server(ShardService(flags, model, loaded), server)
+    address = _bind(server, flags.address)
+    await server.start()
+    LOGGER.info("listening on %s; loading the model", address)
+    try:
+        await asyncio.wait({loaded, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            loaded.result()  # raises what loading raised
+            await stopped
+        LOGGER.info("ending: %s", stopped.result())
+    finally:
+        await server.stop(GRACE_SECONDS)
+        if flags.address.startswith("unix:"):
+            Path(flags.address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+def _load(flags: ServeFlags, config: ModelConfig) -> Any:
+    from headrace_server.load import load_runner  # imports torch
+
+    return load_runner(flags, config)
+
+
+def _stop_signal() -> "asyncio.Future[str]":
+    """A future that gets the name of the first signal that tells the process to end."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[str] = loop.create_future()
+
+    def stop(name: str) -> None:
+        if not stopped.done():
+            stopped.set_result(name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    return stopped
+
+
+def _bind(server: grpc.aio.Server, address: str) -> str:
+    """Listen; returns the address with the port that was picked. Raises ConfigError if it is taken or malformed."""
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot listen on {address}: {error}") from None
+    return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

@@ -1,0 +1,150 @@
+"""The gRPC service: translates messages and reports results. It decides nothing."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from headrace_server import __version__, wire
+from headrace_server.errors import CapacityError, ProtocolError
+from headrace_server.flags import ServeFlags
+from headrace_server.log import LOGGER
+from headrace_server.memory import Limits
+from headrace_server.model_thread import ModelThread
+from headrace_server.pb import shard_pb2 as pb
+from headrace_server.pb.shard_pb2_grpc import ShardServicer
+from headrace_server.session import Sessions, Work
+from headrace_server.step import Filter, Step, StepResult
+from headrace_server.streams import serve_stream
+
+SESSION_KEY = "headrace-session"
+
+
+class ShardService(ShardServicer):
+    """One shard. Answers Health at once; everything else waits until the model is loaded."""
+
+    def __init__(self, flags: ServeFlags, model: ModelThread, loaded: asyncio.Future) -> None:
+        """`loaded` gets the Runner."""
+        self._flags = flags
+        self._model = model
+        self._loaded = loaded
+        self._warm = False
+        self._sessions = Sessions(model, self._reset)
+
+    async def Info(self, request: pb.InfoRequest, context: grpc.aio.ServicerContext) -> pb.InfoResponse:
+        runner = await self._runner("Info")
+        config = runner.model.config
+        return pb.InfoResponse(
+            model_type=config.model_type,
+            dtype=str(runner.dtype).removeprefix("torch."),
+            device=str(runner.device),
+            vocab_size=config.vocab_size,
+            max_positions=config.max_positions,
+            block_size=runner.backend.block_size,
+            kv_bytes_per_token=config.kv_bytes_per_token(runner.dtype.itemsize),
+            rank=self._flags.rank,
+            world_size=self._flags.world_size,
+            process_id=os.getpid(),
+            version=__version__,
+        )
+
+    async def Warmup(self, request: pb.WarmupRequest, context: grpc.aio.ServicerContext) -> pb.WarmupResponse:
+        from headrace_server.warmup import warm_up
+
+        if not request.max_batch_size or not request.max_batch_prefill_tokens:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "max_batch_size and max_batch_prefill_tokens must be at least 1"
+            )
+        runner = await self._runner("Warmup")
+        self._warm = False
+        self._sessions.end("Warmup makes a new KV pool")
+        limits = Limits(
+            request.max_batch_size,
+            request.max_batch_prefill_tokens,
+            request.max_total_tokens,
+            request.num_blocks if request.HasField("num_blocks") else None,
+        )
+        try:
+            report = await self._model.submit(lambda: warm_up(runner, limits))
+        except CapacityError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        self._warm = True
+        return pb.WarmupResponse(
+            num_blocks=report.num_blocks,
+            pool_bytes=report.pool_bytes,
+            available_bytes=report.available_bytes,
+            step_us=report.step_us,
+        )
+
+    async def Health(self, request: pb.HealthRequest, context: grpc.aio.ServicerContext) -> pb.HealthResponse:
+        return pb.HealthResponse(idle_us=self._model.idle_us(), inbox_depth=self._sessions.unanswered())
+
+    async def Prefill(self, messages: AsyncIterator[pb.PrefillStep], context: grpc.aio.ServicerContext) -> None:
+        await self._serve("Prefill", messages, lambda message: self._step(message, wire.parse_prefill), context)
+
+    async def Decode(self, messages: AsyncIterator[pb.DecodeStep], context: grpc.aio.ServicerContext) -> None:
+        await self._serve("Decode", messages, lambda message: self._step(message, wire.parse_decode), context)
+
+    async def Filter(self, messages: AsyncIterator[pb.FilterRows], context: grpc.aio.ServicerContext) -> None:
+        await self._serve("Filter", messages, self._filter, context)
+
+    async def _serve(
+        self,
+        name: str,
+        messages: AsyncIterator[Any],
+        to_work: Callable[[Any], Work],
+        context: grpc.aio.ServicerContext,
+    ) -> None:
+        await context.send_initial_metadata(())  # or the client's call would wait for the first answer
+        if not self._warm:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{name} needs a KV pool; call Warmup first")
+        try:
+            session = self._sessions.join(_session_number(context), name)
+        except ProtocolError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await serve_stream(session, name, messages, to_work, context)
+
+    def _step(self, message: Any, parse: Callable[[Any], Step]) -> Work:
+        """Parsed on arrival, while the step before it may still run; executed in its turn."""
+        runner = self._loaded.result()
+        sequence = message.sequence
+        try:
+            step = parse(message)
+        except ProtocolError as error:
+            unreadable = StepResult(message.step, error=str(error))
+
+            def refuse(waited_us: int) -> pb.StepResult:
+                runner.fail_all(f"step {unreadable.number} could not be read: {unreadable.error}")
+                return wire.render_result(unreadable, sequence, waited_us)
+
+            return refuse
+        return lambda waited_us: wire.render_result(runner.execute(step), sequence, waited_us)
+
+    def _filter(self, message: pb.FilterRows) -> Work:
+        runner = self._loaded.result()
+        sequence = message.sequence
+        ended: Filter = wire.parse_filter(message)  # unreadable: the session ends, for rows could be lost for ever
+
+        def forget(waited_us: int) -> pb.FilterDone:
+            runner.filter(ended)
+            return pb.FilterDone(sequence=sequence)
+
+        return forget
+
+    def _reset(self) -> None:
+        self._loaded.result().reset()
+
+    async def _runner(self, call: str) -> Any:
+        if not self._loaded.done():
+            LOGGER.info("%s waits until the model is loaded", call)
+        return await asyncio.shield(self._loaded)
+
+
+def _session_number(context: grpc.aio.ServicerContext) -> int:
+    """The session that the stream's metadata names. Raises ProtocolError if it names none."""
+    value = dict(context.invocation_metadata() or ()).get(SESSION_KEY, "")
+    if not (isinstance(value, str) and value.isascii() and value.isdigit()):
+        raise ProtocolError(f"the stream's metadata must hold {SESSION_KEY}: a decimal number")
+    return int(value)

@@ -1,0 +1,113 @@
+"""Sessions: three streams that share one order and one fate."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace_server.errors import ProtocolError
+from headrace_server.inbox import Inbox
+from headrace_server.log import LOGGER
+from headrace_server.model_thread import ModelThread
+
+MAX_UNANSWERED = 256  # messages; a router has two steps and a few Filters under way
+REMEMBERED = 64  # ended sessions whose late streams are refused
+
+Work = Callable[[int], Any]
+"""What a message asks for, run on the model thread with the microseconds that it waited."""
+
+
+class Session:
+    """One run of sequence numbers. Work submitted to it happens in their order, and not at all once it has ended."""
+
+    def __init__(self, number: int, model: ModelThread) -> None:
+        self.number = number
+        self.streams: set[str] = set()
+        self.unanswered = 0
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._alive = True  # read by the model thread
+        self._model = model
+        self._inbox: Inbox[tuple[Work, asyncio.Future, int]] = Inbox(MAX_UNANSWERED)
+
+    def submit(self, sequence: int, work: Work) -> asyncio.Future:
+        """Queue a message's work at its place; the future gets its answer. Raises ProtocolError on a bad sequence."""
+        if self.unanswered >= MAX_UNANSWERED:
+            raise ProtocolError(f"{self.unanswered} messages are unanswered; send fewer, or read the answers")
+        self.unanswered += 1
+        answer = asyncio.get_running_loop().create_future()
+        for ready in self._inbox.put(sequence, (work, answer, time.monotonic_ns())):
+            self._start(*ready)
+        return answer
+
+    def answered(self) -> None:
+        """An answer was written."""
+        self.unanswered -= 1
+
+    def end(self, reason: str) -> None:
+        """End all streams of the session; nothing that it asked for and has not begun will happen."""
+        if self._alive:
+            self._alive = False
+            self.ended.set_result(reason)
+            LOGGER.info("session %d ended: %s", self.number, reason)
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    def _start(self, work: Work, answer: asyncio.Future, arrived_ns: int) -> None:
+        def job() -> Any:
+            return work((time.monotonic_ns() - arrived_ns) // 1000) if self._alive else None
+
+        def finished(done: asyncio.Future) -> None:
+            if answer.done() or done.cancelled() or not self._alive:
+                return
+            if (error := done.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(done.result())
+
+        self._model.submit(job).add_done_callback(finished)
+
+
+class Sessions:
+    """At most one session is alive; a new one ends the one before it."""
+
+    def __init__(self, model: ModelThread, on_start: Callable[[], None]) -> None:
+        """`on_start` runs on the model thread before any work of a new session."""
+        self.current: Session | None = None
+        self._model = model
+        self._on_start = on_start
+        self._ended: deque[int] = deque(maxlen=REMEMBERED)
+
+    def join(self, number: int, stream: str) -> Session:
+        """A stream names its session. Raises ProtocolError if that one has ended, or has such a stream already."""
+        session = self.current
+        if session is None or session.number != number:
+            session = self._begin(number)
+        if not session.alive:
+            raise ProtocolError(f"session {number} has ended; open a new one")
+        if stream in session.streams:
+            raise ProtocolError(f"session {number} has a {stream} stream already")
+        session.streams.add(stream)
+        return session
+
+    def end(self, reason: str) -> None:
+        """End the current session, if there is one."""
+        if self.current is not None:
+            self.current.end(reason)
+
+    def unanswered(self) -> int:
+        """Messages of the current session without an answer."""
+        return self.current.unanswered if self.current is not None and self.current.alive else 0
+
+    def _begin(self, number: int) -> Session:
+        if number in self._ended:
+            raise ProtocolError(f"session {number} has ended; open a new one")
+        if self.current is not None:
+            self.current.end(f"session {number} took its place")
+            self._ended.append(self.current.number)
+        self.current = Session(number, self._model)
+        self._model.submit(self._on_start)
+        LOGGER.info("session %d began", number)
+        return self.current

@@ -1,0 +1,1 @@
+"""Checkpoint files, read by tensor name. Knows no model."""
