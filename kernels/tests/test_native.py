@@ -1,0 +1,114 @@
+"""The library: how it is built, loaded, and which threads it runs on."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import headrace_kernels
+import pytest
+from headrace_kernels import build, native
+
+ROOT = Path(headrace_kernels.__file__).parents[1]
+
+
+def run_python(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints, warnings included."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_kernels_run_on_torchs_threads_and_no_others():
+    """Exactly one OpenMP runtime is mapped, and after torch has made its threads a kernel makes none."""
+    code = """
+import os, torch
+from headrace_kernels import gumbel_noise, openmp, rms_norm
+torch.set_num_threads(2)
+a = torch.randn(2000, 2000); (a + a).sum(); a @ a
+before = len(os.listdir("/proc/self/task"))
+rms_norm(a, a[0], 1e-5, backend="cpu")
+print("threads", before, len(os.listdir("/proc/self/task")))
+print("entry", openmp.parallel_entry() is not None)
+print("runtimes", sorted({line.split()[-1] for line in open("/proc/self/maps") if "omp" in line}))
+"""
+    output = run_python(code)
+    before, after = map(int, re.search(r"threads (\d+) (\d+)", output).groups())
+    assert before >= 2
+    assert after == before
+    assert "entry True" in output
+    assert len(re.findall(r"lib(?:gomp|omp|iomp)[^']*\.so", output)) == 1, output
+
+
+def test_two_threads_do_work_at_the_same_time():
+    """Not only the caller: with two threads asked for, the process's two pool threads both get CPU time."""
+    code = """
+import os, torch
+from headrace_kernels import gumbel_noise
+torch.set_num_threads(2)
+seeds = torch.arange(64)
+def busy():
+    return [sum(map(int, open(f"/proc/self/task/{t}/stat").read().split(") ")[1].split()[11:13]))
+            for t in sorted(os.listdir("/proc/self/task"))]
+gumbel_noise(seeds, seeds, 50000, backend="cpu")
+before = busy()
+for _ in range(100):
+    gumbel_noise(seeds, seeds, 50000, backend="cpu")
+print("worked", sum(b - a >= 5 for a, b in zip(before, busy())))
+"""
+    assert "worked 2" in run_python(code)
+
+
+def test_without_the_library_the_definitions_are_used_with_one_warning(tmp_path):
+    code = f"""
+import pathlib
+from headrace_kernels import build, native
+native.LIBRARY = pathlib.Path({str(tmp_path / "none.so")!r})
+import torch, headrace_kernels
+x = torch.randn(4, 8)
+for _ in range(3):
+    out = headrace_kernels.rms_norm(x, x[0], 1e-5)
+print(torch.equal(out, headrace_kernels.rms_norm(x, x[0], 1e-5, backend="reference")))
+try:
+    headrace_kernels.rms_norm(x, x[0], 1e-5, backend="cpu")
+except headrace_kernels.ArgumentError as error:
+    print(error)
+"""
+    output = run_python(code)
+    assert output.count("the CPU kernels' plain torch definitions are used") == 1
+    assert "True\n" in output
+    assert "backend: 'cpu' is not available" in output
+    assert "python -m headrace_kernels.build" in output
+
+
+def test_an_up_to_date_library_is_not_built_again(capsys):
+    assert build.main() == 0
+    assert "is up to date" in capsys.readouterr().out
+
+
+def test_a_changed_source_makes_the_library_stale(monkeypatch):
+    monkeypatch.setattr(build, "fingerprint", lambda: "0" * 16)
+    assert not build.is_current()
+
+
+def test_no_compiler_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(build, "is_current", lambda: False)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build.main() == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "no C++ compiler found (tried no-such-compiler)" in error
+
+
+def test_a_failed_compilation_says_which(monkeypatch, capsys):
+    monkeypatch.setattr(build, "is_current", lambda: False)
+    monkeypatch.setenv("CXX", "false")
+    assert build.main() == 1
+    assert "failed with exit status 1" in capsys.readouterr().err
+
+
+def test_unknown_instruction_sets_are_refused():
+    with pytest.raises(ValueError, match="instruction set 'mmx'"):
+        native.force_isa("mmx")
