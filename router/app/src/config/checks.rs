@@ -1,0 +1,195 @@
+//! The single checks. Each either proves its claim or names the flags that break it.
+
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use headrace_scheduler::Tokens;
+use tracing_subscriber::EnvFilter;
+
+use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig};
+use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, Verdict};
+
+/// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
+const SOCKET_PATH_LIMIT: usize = 103;
+
+/// Refuses what would change answers; the rest becomes one warning each.
+pub fn foreign(given: &[(&'static str, Verdict)]) -> Result<Vec<String>, ConfigError> {
+    given
+        .iter()
+        .map(|&(flag, verdict)| match verdict {
+            Verdict::NoEffect(why) => Ok(format!("--{flag} has no effect: {why}")),
+            Verdict::NotAvailable => {
+                Err(ConfigError::NotAvailable { flag, variable: flag.replace('-', "_").to_uppercase() })
+            }
+        })
+        .collect()
+}
+
+pub fn one_shard(num_shard: Option<u32>, sharded: Option<bool>) -> Result<(), ConfigError> {
+    match (num_shard, sharded) {
+        (Some(0), _) => Err(ConfigError::Zero { flag: "--num-shard" }),
+        (Some(asked), _) if asked > 1 => Err(ConfigError::OneShardOnly { asked }),
+        (_, Some(true)) => Err(ConfigError::Sharded),
+        _ => Ok(()),
+    }
+}
+
+/// What is written as a path must exist; anything else may be a hub id, which only the shard's package can tell.
+pub fn model_exists(model_id: &str) -> Result<(), ConfigError> {
+    if model_id.is_empty() {
+        return Err(ConfigError::NoModel);
+    }
+    let is_path = ["/", "./", "../", "~"].iter().any(|start| model_id.starts_with(start))
+        || model_id.to_ascii_lowercase().ends_with(".gguf");
+    if is_path { file_exists("--model-id", Some(Path::new(model_id))) } else { Ok(()) }
+}
+
+pub fn file_exists(flag: &'static str, path: Option<&Path>) -> Result<(), ConfigError> {
+    match path {
+        Some(path) if !path.exists() => Err(ConfigError::Missing { flag, path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+pub fn directory_exists(flag: &'static str, path: &Path) -> Result<(), ConfigError> {
+    file_exists(flag, Some(path))?;
+    if path.is_dir() { Ok(()) } else { Err(ConfigError::NotADirectory { flag, path: path.to_owned() }) }
+}
+
+pub fn at_least_one(flag: &'static str, value: Option<u32>) -> Result<(), ConfigError> {
+    if value == Some(0) { Err(ConfigError::Zero { flag }) } else { Ok(()) }
+}
+
+pub fn socket_path_fits(prefix: Option<&Path>) -> Result<(), ConfigError> {
+    const RANK: usize = "-0".len();
+    match prefix {
+        Some(path) if path.as_os_str().as_bytes().len() + RANK > SOCKET_PATH_LIMIT => {
+            Err(ConfigError::SocketPathTooLong { path: path.to_owned(), limit: SOCKET_PATH_LIMIT })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Everything that `serve` and `router` share.
+pub fn service(
+    limits: LimitFlags,
+    batching: BatchingFlags,
+    http: HttpFlags,
+    process: ProcessFlags,
+    warnings: Vec<String>,
+) -> Result<ServiceConfig, ConfigError> {
+    at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
+    let limits = request_limits(&limits)?;
+    let batching = self::batching(&batching, &limits)?;
+    Ok(ServiceConfig {
+        limits,
+        batching,
+        http: self::http(http)?,
+        logs: logs(&process)?,
+        graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
+        step_timeout: Duration::from_secs(process.step_timeout),
+        warnings,
+    })
+}
+
+fn request_limits(flags: &LimitFlags) -> Result<RequestLimits, ConfigError> {
+    let max_input = match (flags.max_input_tokens, flags.max_input_length) {
+        (Some(_), Some(_)) => return Err(ConfigError::BothMaxInput),
+        (new, old) => new.or(old),
+    };
+    at_least_one("--max-concurrent-requests", Some(flags.max_concurrent_requests))?;
+    at_least_one("--max-input-tokens", max_input)?;
+    at_least_one("--max-total-tokens", flags.max_total_tokens)?;
+    at_least_one("--max-best-of", Some(flags.max_best_of))?;
+    at_least_one("--max-client-batch-size", Some(flags.max_client_batch_size))?;
+    if let (Some(input), Some(total)) = (max_input, flags.max_total_tokens)
+        && input >= total
+    {
+        return Err(ConfigError::InputNotBelowTotal { input, total });
+    }
+    Ok(RequestLimits {
+        max_concurrent_requests: flags.max_concurrent_requests,
+        max_input_tokens: max_input.map(Tokens),
+        max_total_tokens: flags.max_total_tokens.map(Tokens),
+        max_best_of: flags.max_best_of,
+        max_stop_sequences: flags.max_stop_sequences,
+        max_top_n_tokens: flags.max_top_n_tokens,
+        max_client_batch_size: flags.max_client_batch_size,
+    })
+}
+
+fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, ConfigError> {
+    at_least_one("--max-batch-size", Some(flags.max_batch_size))?;
+    at_least_one("--max-batch-prefill-tokens", flags.max_batch_prefill_tokens)?;
+    at_least_one("--max-batch-total-tokens", flags.max_batch_total_tokens)?;
+    if let Some(pool) = flags.max_batch_total_tokens {
+        if let Some(total) = limits.max_total_tokens.filter(|total| total.0 > pool) {
+            return Err(ConfigError::PoolBelowTotal { pool, total: total.0 });
+        }
+        if let Some(prefill) = flags.max_batch_prefill_tokens.filter(|&prefill| prefill > pool) {
+            return Err(ConfigError::PrefillAbovePool { prefill, pool });
+        }
+    }
+    Ok(Batching {
+        max_batch_size: flags.max_batch_size,
+        max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
+        pool_tokens: flags.max_batch_total_tokens.map(Tokens),
+        waiting_served_ratio_permille: permille(flags.waiting_served_ratio)?,
+        max_waiting_tokens: flags.max_waiting_tokens,
+        preempt_once_seed: flags.debug_preempt_once_seed,
+    })
+}
+
+/// The scheduler decides in whole numbers: 1.2 becomes 1200.
+fn permille(ratio: f32) -> Result<u32, ConfigError> {
+    if !(0.0..=1000.0).contains(&ratio) {
+        return Err(ConfigError::Ratio { given: ratio.to_string() });
+    }
+    Ok((ratio * 1000.0).round() as u32)
+}
+
+fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
+    file_exists("--tokenizer-config-path", flags.tokenizer_config_path.as_deref())?;
+    at_least_one("--validation-workers", Some(flags.validation_workers))?;
+    at_least_one("--payload-limit", Some(flags.payload_limit.min(1) as u32))?;
+    if let Some(given) = flags.cors_allow_origin.iter().find(|origin| !is_origin(origin)) {
+        return Err(ConfigError::Origin { given: given.clone() });
+    }
+    Ok(HttpConfig {
+        address: address(&flags.hostname, flags.hostname_from_environment)?,
+        port: flags.port,
+        cors_allow_origin: flags.cors_allow_origin,
+        payload_limit: usize::try_from(flags.payload_limit).unwrap_or(usize::MAX),
+        validation_workers: flags.validation_workers,
+        tokenizer_config: flags.tokenizer_config_path,
+    })
+}
+
+fn is_origin(text: &str) -> bool {
+    let printable = text.bytes().all(|byte| byte.is_ascii_graphic()); // what a header can hold
+    text == "*"
+        || printable && text.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && !host.is_empty())
+}
+
+/// A container's HOSTNAME names the container; binding to that address alone would shut out its own localhost.
+fn address(hostname: &str, from_environment: bool) -> Result<IpAddr, ConfigError> {
+    if let Ok(address) = hostname.parse() {
+        return Ok(address);
+    }
+    if from_environment {
+        return Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    }
+    let unknown = |reason| ConfigError::Hostname { given: hostname.to_owned(), reason };
+    let mut found = (hostname, 0).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    found.next().map(|address| address.ip()).ok_or_else(|| unknown("it has no address".to_owned()))
+}
+
+fn logs(flags: &ProcessFlags) -> Result<LogConfig, ConfigError> {
+    let given = &flags.log_level;
+    EnvFilter::builder()
+        .parse(given)
+        .map_err(|error| ConfigError::LogLevel { given: given.clone(), reason: error.to_string() })?;
+    Ok(LogConfig { json: flags.json_output, filter: given.clone() })
+}

@@ -1,0 +1,53 @@
+//! What is wrong with a command line: one sentence each, naming the flags and what to do.
+
+use std::path::PathBuf;
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("--{flag} ({variable}) is not available in this version; leave it out")]
+    NotAvailable { flag: &'static str, variable: String },
+    #[error("--num-shard {asked}: this version runs one shard; leave --num-shard out or set it to 1")]
+    OneShardOnly { asked: u32 },
+    #[error("--sharded true: this version runs one shard; leave --sharded out")]
+    Sharded,
+    #[error("{flag} is 0; it must be at least 1")]
+    Zero { flag: &'static str },
+    #[error("--max-input-tokens and its old name --max-input-length are both set; keep --max-input-tokens")]
+    BothMaxInput,
+    #[error(
+        "--max-input-tokens {input} must be less than --max-total-tokens {total}: an answer needs at least one token"
+    )]
+    InputNotBelowTotal { input: u32, total: u32 },
+    #[error(
+        "--max-batch-total-tokens {pool} is less than --max-total-tokens {total}: the KV pool must hold the longest \
+         request; raise the first or lower the second"
+    )]
+    PoolBelowTotal { pool: u32, total: u32 },
+    #[error(
+        "--max-batch-prefill-tokens {prefill} is more than --max-batch-total-tokens {pool}: a step cannot prefill more \
+         than the KV pool holds; lower the first or raise the second"
+    )]
+    PrefillAbovePool { prefill: u32, pool: u32 },
+    #[error("--waiting-served-ratio {given} must be a number between 0 and 1000")]
+    Ratio { given: String },
+    #[error("--model-id is empty; name a hub id, a directory, a .gguf file, or leave it out for the embedded model")]
+    NoModel,
+    #[error("{flag} {}: no such file or directory", path.display())]
+    Missing { flag: &'static str, path: PathBuf },
+    #[error("{flag} {} is not a directory", path.display())]
+    NotADirectory { flag: &'static str, path: PathBuf },
+    #[error("--hostname {given} is neither an IP address nor a name of this machine: {reason}")]
+    Hostname { given: String, reason: String },
+    #[error("--cors-allow-origin {given} is no origin; write a scheme and a host, such as https://example.org")]
+    Origin { given: String },
+    #[error(
+        "--shard-uds-path {} is too long: a Unix socket's path has at most {limit} bytes, rank included", path.display()
+    )]
+    SocketPathTooLong { path: PathBuf, limit: usize },
+    #[error("--log-level {given}: {reason}; write error, warn, info, debug or trace")]
+    LogLevel { given: String, reason: String },
+    #[error("--shards and --fake-shard are both set; keep one")]
+    ShardsAndFake,
+    #[error("headrace router needs --shards ADDRESS,… or --fake-shard; to start a shard too, use headrace serve")]
+    NoShards,
+}

@@ -1,0 +1,195 @@
+//! Flags, checked against each other and against this machine: the one value that everything else is built from.
+//!
+//! Checking starts nothing and changes nothing. What only the loaded model can tell (its context, the pool's size) is
+//! checked in `defaults`.
+
+mod checks;
+mod error;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headrace_scheduler::Tokens;
+use headrace_shard::ShardAddress;
+
+pub use error::ConfigError;
+
+use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, ServeFlags};
+
+/// What a command runs with.
+#[derive(Debug)]
+pub enum Config {
+    Serve(ServeConfig),
+    Router(RouterConfig),
+}
+
+/// `headrace serve`: prepare a model, start its shard, serve.
+#[derive(Debug)]
+pub struct ServeConfig {
+    pub model: ModelSource,
+    pub shard: ShardConfig,
+    pub service: ServiceConfig,
+}
+
+/// Which model, as the user named it, and where its files are kept. `None`: the shard package's default.
+#[derive(Debug)]
+pub struct ModelSource {
+    pub model_id: String,
+    pub revision: Option<String>,
+    pub cache_dir: Option<PathBuf>,
+    pub hub_cache: Option<PathBuf>,
+}
+
+/// How the shard's process is started. `None`: the shard's own default.
+#[derive(Debug)]
+pub struct ShardConfig {
+    pub python: Option<PathBuf>,
+    pub dtype: Option<Dtype>,
+    pub device: Device,
+    pub block_size: Option<Tokens>,
+    pub num_threads: u32,
+    /// Prefix of the socket's path; `None`: a fresh private directory.
+    pub uds_prefix: Option<PathBuf>,
+}
+
+/// `headrace router`: serve with shards that run elsewhere.
+#[derive(Debug)]
+pub struct RouterConfig {
+    pub model_dir: PathBuf,
+    pub shards: Shards,
+    pub service: ServiceConfig,
+}
+
+#[derive(Debug)]
+pub enum Shards {
+    /// In rank order; at least one.
+    At(Vec<ShardAddress>),
+    Fake(FakeFlags),
+}
+
+/// What both commands share: everything about requests, batching, HTTP and the process.
+#[derive(Debug)]
+pub struct ServiceConfig {
+    pub limits: RequestLimits,
+    pub batching: Batching,
+    pub http: HttpConfig,
+    pub logs: LogConfig,
+    pub graceful_termination: Duration,
+    pub step_timeout: Duration,
+    /// One sentence for each flag that was accepted without effect.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RequestLimits {
+    pub max_concurrent_requests: u32,
+    /// `None`: one less than `max_total_tokens`.
+    pub max_input_tokens: Option<Tokens>,
+    /// `None`: what the model and the pool allow.
+    pub max_total_tokens: Option<Tokens>,
+    pub max_best_of: u32,
+    pub max_stop_sequences: u32,
+    pub max_top_n_tokens: u32,
+    pub max_client_batch_size: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Batching {
+    pub max_batch_size: u32,
+    /// `None`: by the shard's device.
+    pub max_batch_prefill_tokens: Option<Tokens>,
+    /// `None`: what memory allows.
+    pub pool_tokens: Option<Tokens>,
+    pub waiting_served_ratio_permille: u32,
+    pub max_waiting_tokens: u32,
+    pub preempt_once_seed: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    pub address: IpAddr,
+    pub port: u16,
+    /// Empty: any origin.
+    pub cors_allow_origin: Vec<String>,
+    /// Bytes.
+    pub payload_limit: usize,
+    pub validation_workers: u32,
+    pub tokenizer_config: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    pub json: bool,
+    /// Level, or a list of `module=level`.
+    pub filter: String,
+}
+
+/// Checks everything that can be known before anything starts.
+pub fn check(flags: Flags) -> Result<Config, ConfigError> {
+    match flags.command {
+        Command::Serve(flags) => check_serve(*flags).map(Config::Serve),
+        Command::Router(flags) => check_router(*flags).map(Config::Router),
+    }
+}
+
+impl Config {
+    pub fn logs(&self) -> &LogConfig {
+        &self.service().logs
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        &self.service().warnings
+    }
+
+    fn service(&self) -> &ServiceConfig {
+        match self {
+            Self::Serve(config) => &config.service,
+            Self::Router(config) => &config.service,
+        }
+    }
+}
+
+fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
+    let warnings = checks::foreign(&flags.foreign.given)?;
+    checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?;
+    checks::model_exists(&flags.model.model_id)?;
+    checks::at_least_one("--block-size", flags.shard.block_size)?;
+    checks::at_least_one("--num-threads", flags.shard.num_threads)?;
+    checks::file_exists("--python", flags.shard.python.as_deref())?;
+    checks::socket_path_fits(flags.shard.shard_uds_path.as_deref())?;
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let model = ModelSource {
+        model_id: flags.model.model_id,
+        revision: flags.model.revision,
+        cache_dir: flags.model.cache_dir,
+        hub_cache: flags.model.huggingface_hub_cache,
+    };
+    let shard = ShardConfig {
+        python: flags.shard.python,
+        dtype: flags.shard.dtype,
+        device: flags.shard.device,
+        block_size: flags.shard.block_size.map(Tokens),
+        num_threads: flags.shard.num_threads.unwrap_or_else(cores),
+        uds_prefix: flags.shard.shard_uds_path,
+    };
+    let service = checks::service(flags.limits, flags.batching, flags.http, flags.process, warnings)?;
+    Ok(ServeConfig { model, shard, service })
+}
+
+fn check_router(flags: RouterFlags) -> Result<RouterConfig, ConfigError> {
+    let warnings = checks::foreign(&flags.foreign.given)?;
+    checks::directory_exists("--model-id", &flags.model.model_id)?;
+    checks::at_least_one("--block-size", Some(flags.fake.block_size))?;
+    let shards = match (flags.fake.fake_shard, flags.model.shards) {
+        (true, shards) if shards.is_empty() => Shards::Fake(flags.fake),
+        (true, _) => return Err(ConfigError::ShardsAndFake),
+        (false, shards) if shards.is_empty() => return Err(ConfigError::NoShards),
+        (false, shards) => Shards::At(shards),
+    };
+    let service = checks::service(flags.limits, flags.batching, flags.http, flags.process, warnings)?;
+    Ok(RouterConfig { model_dir: flags.model.model_id, shards, service })
+}
+
+#[cfg(test)]
+mod tests;

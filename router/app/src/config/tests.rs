@@ -1,0 +1,144 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::flags;
+
+fn checked(words: &str) -> Result<Config, ConfigError> {
+    let words = words.split_whitespace().map(Into::into);
+    check(flags::parse(std::iter::once("headrace".into()).chain(words)).expect("clap takes the words"))
+}
+
+fn serve(words: &str) -> ServeConfig {
+    match checked(&format!("serve {words}")) {
+        Ok(Config::Serve(config)) => config,
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+/// Each line: the words, and what the one-line error must contain.
+const CONTRADICTIONS: &[(&str, &[&str])] = &[
+    ("serve --num-shard 2", &["--num-shard 2", "one shard"]),
+    ("serve --num-shard 0", &["--num-shard", "at least 1"]),
+    ("serve --sharded true", &["--sharded", "one shard"]),
+    ("serve --max-input-tokens 5 --max-input-length 6", &["--max-input-tokens", "--max-input-length"]),
+    ("serve --max-input-tokens 8 --max-total-tokens 8", &["--max-input-tokens 8", "--max-total-tokens 8"]),
+    ("serve --max-input-length 9 --max-total-tokens 8", &["--max-input-tokens 9", "--max-total-tokens 8"]),
+    ("serve --max-batch-total-tokens 7 --max-total-tokens 8", &["--max-batch-total-tokens 7", "--max-total-tokens 8"]),
+    (
+        "serve --max-batch-prefill-tokens 9 --max-batch-total-tokens 8",
+        &["--max-batch-prefill-tokens 9", "--max-batch-total-tokens 8"],
+    ),
+    ("serve --waiting-served-ratio=-1", &["--waiting-served-ratio -1"]),
+    ("serve --waiting-served-ratio nan", &["--waiting-served-ratio NaN"]),
+    ("serve --max-concurrent-requests 0", &["--max-concurrent-requests"]),
+    ("serve --max-input-tokens 0", &["--max-input-tokens"]),
+    ("serve --max-total-tokens 0", &["--max-total-tokens"]),
+    ("serve --max-best-of 0", &["--max-best-of"]),
+    ("serve --max-client-batch-size 0", &["--max-client-batch-size"]),
+    ("serve --max-batch-size 0", &["--max-batch-size"]),
+    ("serve --max-batch-prefill-tokens 0", &["--max-batch-prefill-tokens"]),
+    ("serve --max-batch-total-tokens 0", &["--max-batch-total-tokens"]),
+    ("serve --block-size 0", &["--block-size"]),
+    ("serve --num-threads 0", &["--num-threads"]),
+    ("serve --validation-workers 0", &["--validation-workers"]),
+    ("serve --payload-limit 0", &["--payload-limit"]),
+    ("serve --step-timeout 0", &["--step-timeout"]),
+    ("serve --model-id /no/such/model", &["--model-id /no/such/model", "no such"]),
+    ("serve --model-id model.gguf", &["--model-id model.gguf", "no such"]),
+    ("serve --model-id=", &["--model-id is empty"]),
+    ("serve --python /no/such/python", &["--python /no/such/python"]),
+    ("serve --tokenizer-config-path /no/such.json", &["--tokenizer-config-path /no/such.json"]),
+    ("serve --hostname no..name", &["--hostname no..name"]),
+    ("serve --cors-allow-origin here", &["--cors-allow-origin here"]),
+    ("serve --log-level a=b=c", &["--log-level a=b=c"]),
+    ("serve --quantize awq", &["--quantize (QUANTIZE)", "not available in this version"]),
+    ("serve --speculate 2", &["--speculate", "not available"]),
+    ("serve --lora-adapters a", &["--lora-adapters", "not available"]),
+    ("serve --kv-cache-dtype fp8_e5m2", &["--kv-cache-dtype", "not available"]),
+    ("serve --rope-scaling linear", &["--rope-scaling", "not available"]),
+    ("serve --rope-factor 2.0", &["--rope-factor", "not available"]),
+    ("serve --api-key secret", &["--api-key", "not available"]),
+    ("router --model-id /no/such/model --fake-shard", &["--model-id /no/such/model"]),
+    ("router --model-id /dev/null --fake-shard", &["--model-id /dev/null", "not a directory"]),
+    ("router --model-id / --fake-shard --shards 127.0.0.1:1", &["--shards", "--fake-shard"]),
+    ("router --model-id / --fake-shard --block-size 0", &["--block-size"]),
+    ("router --model-id /", &["--shards", "--fake-shard", "headrace serve"]),
+];
+
+#[test]
+fn each_contradiction_is_one_line_that_names_its_flags() {
+    for (words, parts) in CONTRADICTIONS {
+        let error = checked(words).expect_err(words).to_string();
+        assert!(!error.contains('\n'), "{words}: {error}");
+        for part in *parts {
+            assert!(error.contains(part), "{words}: `{error}` lacks `{part}`");
+        }
+    }
+}
+
+#[test]
+fn an_error_does_not_repeat_a_secret() {
+    let error = checked("serve --api-key hunter2").expect_err("refused").to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_socket_path_leaves_room_for_the_rank() {
+    let longest = format!("/{}", "s".repeat(100));
+    assert!(checked(&format!("serve --shard-uds-path {longest}")).is_ok());
+    assert!(checked(&format!("serve --shard-uds-path {longest}s")).is_err());
+}
+
+#[test]
+fn without_flags_the_defaults_of_the_design_hold() {
+    let ServeConfig { model, shard, service } = serve("");
+    assert_eq!((model.model_id.as_str(), model.revision), ("embedded", None));
+    assert_eq!((shard.dtype, shard.device, shard.block_size), (None, Device::Auto, None));
+    assert!(shard.num_threads >= 1);
+    let limits = service.limits;
+    assert_eq!((limits.max_concurrent_requests, limits.max_best_of), (128, 2));
+    assert_eq!((limits.max_stop_sequences, limits.max_top_n_tokens), (4, 5));
+    assert_eq!((limits.max_input_tokens, limits.max_total_tokens), (None, None));
+    let batching = service.batching;
+    assert_eq!((batching.max_batch_size, batching.max_batch_prefill_tokens, batching.pool_tokens), (256, None, None));
+    assert_eq!((batching.waiting_served_ratio_permille, batching.max_waiting_tokens), (0, 0));
+    assert_eq!((service.http.port, service.http.payload_limit), (3000, 2_000_000));
+    assert_eq!(service.graceful_termination, Duration::from_secs(90));
+    assert_eq!(service.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_ratio_becomes_thousandths() {
+    assert_eq!(serve("--waiting-served-ratio 1.2").service.batching.waiting_served_ratio_permille, 1200);
+    assert_eq!(serve("--waiting-served-ratio 0.3").service.batching.waiting_served_ratio_permille, 300);
+}
+
+#[test]
+fn flags_without_effect_are_one_warning_each_with_the_reason() {
+    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats off --ngrok -e --master-port 29500 --speculate 0";
+    let warnings = serve(words).service.warnings;
+    let named = ["trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok", "env"];
+    assert_eq!(warnings.len(), named.len(), "{warnings:?}");
+    for (warning, name) in warnings.iter().zip(named) {
+        assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
+    }
+}
+
+#[test]
+fn a_name_of_this_machine_is_an_address() {
+    let address = serve("--hostname localhost").service.http.address;
+    assert!(address.is_loopback(), "{address}");
+}
+
+#[test]
+fn a_containers_hostname_variable_means_every_interface() {
+    let Command::Serve(mut flags) = flags::parse(["headrace", "serve", "--hostname", "a1b2c3"].map(Into::into))
+        .expect("clap takes the words")
+        .command
+    else {
+        panic!("not `serve`")
+    };
+    flags.http.hostname_from_environment = true;
+    let config = check_serve(*flags).expect("taken as 0.0.0.0");
+    assert_eq!(config.service.http.address, IpAddr::from([0, 0, 0, 0]));
+}

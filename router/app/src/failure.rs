@@ -1,0 +1,68 @@
+//! Why the process ends with an error: one line for people, and an exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+use headrace_engine::EngineStopped;
+use headrace_http::InstallMetricsError;
+use headrace_shard::ShardError;
+use headrace_text::TokenizerError;
+
+use crate::config::ConfigError;
+use crate::defaults::LimitError;
+use crate::listen::ListenError;
+use crate::model::ModelError;
+use crate::prepare::PrepareError;
+use crate::socket::SocketError;
+use crate::supervise::Death;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The flags ask for more than the loaded model or the pool can give.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("cannot start rank {rank}: {program}: {reason}")]
+    Spawn { rank: u32, program: String, reason: io::Error },
+    #[error("{0}")]
+    Died(Death),
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    #[error("the engine stopped: {0}")]
+    Engine(EngineStopped),
+    #[error("the HTTP server stopped: {0}")]
+    Http(io::Error),
+    #[error(transparent)]
+    Metrics(#[from] InstallMetricsError),
+    #[error("cannot set up logging: {0}")]
+    Logs(String),
+    #[error("cannot set up the runtime: {0}")]
+    Runtime(io::Error),
+    #[error("a second {signal} came while requests were running; they were cut off")]
+    StoppedAtOnce { signal: &'static str },
+}
+
+impl Failure {
+    /// Says what happened, unless somebody did already, and gives the exit code: 2 for flags that cannot work here,
+    /// 1 for everything else.
+    pub fn report(&self) -> ExitCode {
+        if !matches!(self, Self::Prepare(PrepareError::Said)) {
+            eprintln!("error: {self}");
+        }
+        match self {
+            Self::Config(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Flags that `serve` and `router` have in common.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+/// What one request may ask for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits of a request")]
+pub struct LimitFlags {
+    /// Requests running and waiting together; one more is answered 429.
+    #[arg(long, env, value_name = "REQUESTS", default_value_t = 128)]
+    pub max_concurrent_requests: u32,
+    /// Tokens of a prompt; a longer one is refused. Default: one less than --max-total-tokens.
+    #[arg(long, env, value_name = "TOKENS")]
+    pub max_input_tokens: Option<u32>,
+    /// Old name of --max-input-tokens.
+    #[arg(long, env, value_name = "TOKENS", hide_short_help = true)]
+    pub max_input_length: Option<u32>,
+    /// Tokens of prompt and answer together. Default: the smaller of the model's context and the KV pool; more than
+    /// either is an error, so that a request alone can always finish.
+    #[arg(long, env, value_name = "TOKENS")]
+    pub max_total_tokens: Option<u32>,
+    /// Answers that one request may have drawn to keep the best of.
+    #[arg(long, env, value_name = "ANSWERS", default_value_t = 2)]
+    pub max_best_of: u32,
+    /// Stop sequences of one request.
+    #[arg(long, env, value_name = "SEQUENCES", default_value_t = 4)]
+    pub max_stop_sequences: u32,
+    /// Most likely tokens that a request may have listed beside each sampled one.
+    #[arg(long, env, value_name = "TOKENS", default_value_t = 5)]
+    pub max_top_n_tokens: u32,
+    /// Prompts of one completions request.
+    #[arg(long, env, value_name = "PROMPTS", default_value_t = 4)]
+    pub max_client_batch_size: u32,
+}
+
+/// How requests share steps and the KV pool.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Batching")]
+pub struct BatchingFlags {
+    /// Rows of the running batch. More rows share each pass over the weights, but each needs KV blocks and makes the
+    /// step of everybody a little longer.
+    #[arg(long, env, value_name = "ROWS", default_value_t = 256)]
+    pub max_batch_size: u32,
+    /// Prompt tokens of one step; a longer prompt is cut into chunks. More finishes prompts sooner, fewer keeps the
+    /// gaps between the tokens of running answers short. Default: 512 on a CPU, 4096 on a GPU.
+    #[arg(long, env, value_name = "TOKENS")]
+    pub max_batch_prefill_tokens: Option<u32>,
+    /// Size of the KV pool in tokens, rounded up to whole blocks. Default: what the shard measures: half of the
+    /// available memory on a CPU, all that is free on a GPU, but no more than a full batch can use.
+    #[arg(long, env, value_name = "TOKENS")]
+    pub max_batch_total_tokens: Option<u32>,
+    /// Admit waiting requests while others decode only when there are at least this many waiting for each running one
+    /// (0.3: three for ten). Protects running answers at the newcomers' cost. Default 0: admit at once.
+    #[arg(long, env, value_name = "RATIO", default_value = "0")]
+    pub waiting_served_ratio: f32,
+    /// …or when this many decode steps have passed since the last admission.
+    #[arg(long, env, value_name = "STEPS", default_value_t = 0)]
+    pub max_waiting_tokens: u32,
+    /// Preempt every request once, at a token drawn from this seed: answers must not change.
+    #[arg(long, value_name = "SEED", hide = true)]
+    pub debug_preempt_once_seed: Option<u64>,
+}
+
+/// Where and how to listen.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "HTTP")]
+pub struct HttpFlags {
+    /// Address to listen on: an IP address or a name of this machine. 0.0.0.0 is every interface. A HOSTNAME in the
+    /// environment that is no IP address (containers set one) counts as 0.0.0.0.
+    #[arg(long, env, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    pub hostname: String,
+    #[arg(skip)]
+    pub hostname_from_environment: bool,
+    /// Port to listen on; 0 takes a free one, and the ready line says which.
+    #[arg(long, short, env, default_value_t = 3000)]
+    pub port: u16,
+    /// Origin that browsers may call from; may be repeated. Default: any.
+    #[arg(long, env, value_name = "ORIGIN", value_delimiter = ',')]
+    pub cors_allow_origin: Vec<String>,
+    /// Size of a request's body in bytes; a larger one is answered 413.
+    #[arg(long, env, value_name = "BYTES", default_value_t = 2_000_000)]
+    pub payload_limit: u64,
+    /// Threads that validate and tokenize prompts.
+    #[arg(long, env, value_name = "THREADS", default_value_t = 2)]
+    pub validation_workers: u32,
+    /// A tokenizer_config.json to read instead of the model's.
+    #[arg(long, env, value_name = "FILE")]
+    pub tokenizer_config_path: Option<PathBuf>,
+}
+
+/// How the process speaks and ends.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logs and shutdown")]
+pub struct ProcessFlags {
+    /// One JSON object per log line instead of text. Logs go to standard error either way.
+    #[arg(long, env, value_parser = BoolishValueParser::new())]
+    pub json_output: bool,
+    /// What to log: error, warn, info, debug, trace, or a list of `module=level`.
+    #[arg(long, env, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+    /// Seconds that running requests have to finish after the first SIGTERM or SIGINT. A second signal ends at once.
+    #[arg(long, short, env, value_name = "SECONDS", default_value_t = 90)]
+    pub graceful_termination_timeout: u64,
+    /// Seconds a shard has to answer one step before it counts as dead.
+    #[arg(long, env, value_name = "SECONDS", default_value_t = 120)]
+    pub step_timeout: u64,
+}

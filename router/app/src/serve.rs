@@ -1,0 +1,109 @@
+//! `headrace serve`: prepare the model, start its shard, serve until something ends it, leave nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headrace_shard::{Deadlines, LogicalShard, ShardAddress};
+use tokio::time::timeout;
+
+use crate::config::ServeConfig;
+use crate::failure::Failure;
+use crate::listen::Reserved;
+use crate::model::Model;
+use crate::prepare::{Preparation, PrepareError, Prepared};
+use crate::python::Python;
+use crate::service::{self, Plan, ServedModel};
+use crate::signals::Signals;
+use crate::socket::ShardSocket;
+use crate::supervise::{ShardProcess, shard_arguments};
+use crate::timeline::Timeline;
+
+/// A broken connection and the end of the process behind it are seen in either order; the process says more.
+const DEATH_AFTER_ERROR: Duration = Duration::from_secs(1);
+
+/// Runs the command. Ends well when a signal asked for the end.
+pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failure> {
+    let mut timeline = Timeline::start();
+    let binary = std::env::current_exe().map_err(Failure::Runtime)?;
+    let python = Python::find(config.shard.python.as_deref(), &binary);
+    let reserved = Reserved::new(&config.service.http)?;
+
+    let Some(prepared) = prepare(&config, &python, signals).await? else { return Ok(()) };
+    timeline.mark("preparing the model");
+    let model = Arc::new(ServedModel {
+        model: Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?,
+        dir: prepared.model_dir,
+        model_id: prepared.model_id,
+        revision: prepared.revision,
+    });
+
+    let socket = ShardSocket::new(config.shard.uds_prefix.as_deref(), 0)?;
+    let args = shard_arguments(&config.shard, &model.dir, socket.path(), 0, 1);
+    let mut process = ShardProcess::spawn(0, python.program(), args).map_err(|reason| Failure::Spawn {
+        rank: 0,
+        program: python.program().display().to_string(),
+        reason,
+    })?;
+    let address = ShardAddress::Unix(socket.path().to_owned());
+    let outcome = with_shard(config, address, model, reserved, timeline, &mut process, signals).await;
+    process.stop().await;
+    outcome
+}
+
+/// `None`: a signal came first.
+async fn prepare(config: &ServeConfig, python: &Python, signals: &mut Signals) -> Result<Option<Prepared>, Failure> {
+    let mut preparation = Preparation::start(python, &config.model)?;
+    tokio::select! {
+        prepared = preparation.finish() => match prepared {
+            Err(PrepareError::Said) if *python == Python::OnPath => {
+                tracing::info!("used python3 from PATH; if headrace_server is installed elsewhere, name its Python with --python");
+                Err(PrepareError::Said.into())
+            }
+            prepared => Ok(Some(prepared?)),
+        },
+        signal = signals.next() => {
+            tracing::info!("{signal} while the model was being prepared");
+            preparation.stop().await;
+            Ok(None)
+        }
+    }
+}
+
+/// Serves while the process lives.
+async fn with_shard(
+    config: ServeConfig,
+    address: ShardAddress,
+    model: Arc<ServedModel>,
+    reserved: Reserved,
+    timeline: Timeline,
+    process: &mut ShardProcess,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let deadlines = Deadlines { step: config.service.step_timeout, ..Deadlines::default() };
+    let connect = async move { LogicalShard::connect(&[address], deadlines).await };
+    let plan = Plan { config: &config.service, model, reserved, timeline };
+    let started = tokio::select! {
+        started = service::start(plan, connect) => started,
+        death = process.death() => return Err(Failure::Died(death)),
+        signal = signals.next() => {
+            tracing::info!("{signal} before the server was ready");
+            return Ok(());
+        }
+    };
+    let outcome = match started {
+        Ok(service) => service.run(signals, process.death()).await,
+        Err(failure) => Err(failure),
+    };
+    match outcome {
+        Err(failure @ (Failure::Shard(_) | Failure::Engine(_))) => Err(rather_death(failure, process).await),
+        outcome => outcome,
+    }
+}
+
+/// What happened to the process, if that is why the connection broke.
+async fn rather_death(failure: Failure, process: &mut ShardProcess) -> Failure {
+    match timeout(DEATH_AFTER_ERROR, process.death()).await {
+        Ok(death) => Failure::Died(death),
+        Err(_) => failure,
+    }
+}

@@ -1,0 +1,258 @@
+//! The service itself: from a connected shard to HTTP, and from a signal or a failure to the end.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headrace_engine::{Engine, EngineConfig, EngineTask};
+use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
+use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
+use headrace_text::Tokenizer;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::config::ServiceConfig;
+use crate::defaults::{self, Agreed};
+use crate::failure::Failure;
+use crate::listen::Reserved;
+use crate::model::Model;
+use crate::ready::Ready;
+use crate::signals::Signals;
+use crate::supervise::Death;
+use crate::timeline::Timeline;
+
+/// For answers that are complete, or have just failed, to reach their clients.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// What a service is started from.
+pub struct Plan<'a> {
+    pub config: &'a ServiceConfig,
+    pub model: Arc<ServedModel>,
+    pub reserved: Reserved,
+    pub timeline: Timeline,
+}
+
+/// A model directory and what it is called.
+#[derive(Debug)]
+pub struct ServedModel {
+    pub model: Model,
+    pub dir: PathBuf,
+    pub model_id: String,
+    pub revision: Option<String>,
+}
+
+/// A service that answers requests.
+pub struct Service {
+    engine: Engine,
+    task: EngineTask,
+    http: JoinHandle<io::Result<()>>,
+    stop_http: oneshot::Sender<()>,
+    graceful_termination: Duration,
+}
+
+/// Starts everything behind a shard that `connect` reaches, and says when it is ready. The tokenizer loads meanwhile.
+pub async fn start(
+    plan: Plan<'_>,
+    connect: impl Future<Output = Result<LogicalShard, ShardError>>,
+) -> Result<Service, Failure> {
+    let Plan { config, model, reserved, mut timeline } = plan;
+    let reach = async {
+        let shard = connect.await?;
+        timeline.mark("starting the shard");
+        let facts = shard.facts().await?;
+        timeline.mark("loading weights");
+        Ok::<_, Failure>((shard, facts))
+    };
+    let ((shard, facts), tokenizer) = tokio::try_join!(reach, load_tokenizer(model.dir.clone()))?;
+    timeline.mark("waiting for the tokenizer");
+    let pool = shard.warmup(&defaults::warmup_limits(config, &facts)?).await?;
+    timeline.mark("warm-up");
+
+    let eos = model.model.eos(|text| tokenizer.token_id(text));
+    if eos.is_empty() {
+        tracing::warn!("the model names no end-of-sequence token: answers end at a stop sequence or their length");
+    }
+    let agreed = defaults::agree(config, &facts, &pool, eos)?;
+    let limits = http_limits(config, &agreed);
+    let metrics = install_metrics(&limits)?;
+    let (engine, task) = Engine::start(EngineConfig::new(agreed.scheduler.clone()), shard, tokenizer.clone()).await?;
+    let state = ServerState::new(ServerParts {
+        engine: engine.clone(),
+        tokenizer,
+        limits,
+        info: server_info(config, &model, &facts, &agreed),
+        metrics,
+        cors_origins: cors_origins(config),
+    });
+    let listener = reserved.listen()?;
+    let address = listener.local_addr().map_err(Failure::Http)?;
+    let (stop_http, stopped) = oneshot::channel();
+    let stopped = async { drop(stopped.await) };
+    let http = tokio::spawn(headrace_http::serve(listener, headrace_http::router(state), stopped));
+    timeline.mark("engine and HTTP");
+    tell(&model, &facts, &pool, &agreed, address, &timeline);
+    Ok(Service { engine, task, http, stop_http, graceful_termination: config.graceful_termination })
+}
+
+/// Why a service ends.
+enum End {
+    Signal,
+    Failed(Failure),
+}
+
+impl Service {
+    /// Serves until a signal asks for the end (then it drains), or the shard, the engine or HTTP fails.
+    pub async fn run(mut self, signals: &mut Signals, death: impl Future<Output = Death>) -> Result<(), Failure> {
+        let mut death = pin!(death);
+        let outcome = match self.end(signals, death.as_mut()).await {
+            End::Signal => self.drain(signals, death).await,
+            End::Failed(failure) => Err(failure),
+        };
+        if matches!(outcome, Err(Failure::Died(_))) {
+            // The engine sees the broken connection by itself and fails what ran; its clients should hear of it.
+            let _ = timeout(LAST_ANSWERS, &mut self.task).await;
+        }
+        if !matches!(outcome, Err(Failure::StoppedAtOnce { .. })) {
+            self.stop_http().await;
+        }
+        outcome
+    }
+
+    async fn end(&mut self, signals: &mut Signals, death: Pin<&mut impl Future<Output = Death>>) -> End {
+        tokio::select! {
+            signal = signals.next() => {
+                tracing::info!(
+                    "{signal}: finishing what runs within {} s, refusing what is new; a second signal ends at once",
+                    self.graceful_termination.as_secs()
+                );
+                End::Signal
+            }
+            death = death => End::Failed(Failure::Died(death)),
+            stopped = &mut self.task => End::Failed(Failure::Engine(stopped)),
+            ended = &mut self.http => End::Failed(Failure::Http(http_error(ended))),
+        }
+    }
+
+    /// Takes nothing new and finishes what runs, as long as that may take.
+    async fn drain(
+        &mut self,
+        signals: &mut Signals,
+        death: Pin<&mut impl Future<Output = Death>>,
+    ) -> Result<(), Failure> {
+        self.engine.drain();
+        tokio::select! {
+            idle = timeout(self.graceful_termination, self.engine.idle()) => {
+                if idle.is_err() {
+                    tracing::warn!("requests still run after --graceful-termination-timeout; they are cut off");
+                }
+                Ok(())
+            }
+            signal = signals.next() => Err(Failure::StoppedAtOnce { signal }),
+            death = death => Err(Failure::Died(death)),
+            stopped = &mut self.task => Err(Failure::Engine(stopped)),
+        }
+    }
+
+    /// Takes no more connections and lets the last answers reach their clients.
+    async fn stop_http(self) {
+        let _ = self.stop_http.send(());
+        if timeout(LAST_ANSWERS, self.http).await.is_err() {
+            tracing::warn!("connections were still open and are cut off");
+        }
+    }
+}
+
+async fn load_tokenizer(dir: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
+    let loading = tokio::task::spawn_blocking(move || Tokenizer::from_dir(&dir));
+    let tokenizer = loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
+    Ok(Arc::new(tokenizer?))
+}
+
+fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        max_concurrent_requests: limits.max_concurrent_requests,
+        max_best_of: limits.max_best_of,
+        max_stop_sequences: limits.max_stop_sequences,
+        max_input_tokens: agreed.max_input.0,
+        max_total_tokens: agreed.max_total.0,
+        max_top_n_tokens: limits.max_top_n_tokens,
+        max_client_batch_size: limits.max_client_batch_size,
+        validation_workers: config.http.validation_workers,
+        payload_limit: config.http.payload_limit,
+    }
+}
+
+fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, agreed: &Agreed) -> ServerInfo {
+    ServerInfo {
+        model_id: model.model_id.clone(),
+        model_sha: model.revision.clone(),
+        model_dtype: facts.dtype.clone(),
+        model_device_type: facts.device.clone(),
+        model_pipeline_tag: None,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        sha: None,
+        docker_label: None,
+        compute_type: facts.device.clone(),
+        waiting_served_ratio: config.batching.waiting_served_ratio_permille as f32 / 1000.0,
+        max_batch_total_tokens: agreed.pool.0,
+        max_waiting_tokens: config.batching.max_waiting_tokens,
+        max_batch_size: Some(config.batching.max_batch_size),
+    }
+}
+
+/// `*` anywhere in the list is any origin, which an empty list means.
+fn cors_origins(config: &ServiceConfig) -> Vec<HeaderValue> {
+    let origins = &config.http.cors_allow_origin;
+    if origins.iter().any(|origin| origin == "*") {
+        return Vec::new();
+    }
+    // Checked with the flags: visible ASCII only.
+    origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect()
+}
+
+fn http_error(ended: Result<io::Result<()>, tokio::task::JoinError>) -> io::Error {
+    match ended {
+        Ok(Ok(())) => io::Error::other("it stopped accepting connections"),
+        Ok(Err(error)) => error,
+        Err(error) => io::Error::other(error),
+    }
+}
+
+fn tell(
+    model: &ServedModel,
+    facts: &ShardFacts,
+    pool: &PoolReport,
+    agreed: &Agreed,
+    address: SocketAddr,
+    timeline: &Timeline,
+) {
+    tracing::info!(
+        "KV pool: {} blocks of {} tokens, {:.2} GB of {:.2} GB available; a step of {} prompt tokens takes {:.1} ms; \
+         max_input_tokens {}, max_total_tokens {}",
+        pool.blocks,
+        facts.block_size,
+        pool.pool_bytes as f64 / 1e9,
+        pool.available_bytes as f64 / 1e9,
+        agreed.scheduler.max_batch_prefill_tokens,
+        pool.step_us as f64 / 1e3,
+        agreed.max_input,
+        agreed.max_total,
+    );
+    tracing::info!("start-up took {timeline}");
+    let ready = Ready {
+        model_id: &model.model_id,
+        address,
+        dtype: &facts.dtype,
+        device: &facts.device,
+        pool: agreed.pool,
+        pool_bytes: pool.pool_bytes,
+        took: timeline.total(),
+    };
+    ready.announce();
+}

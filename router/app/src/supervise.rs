@@ -1,0 +1,148 @@
+//! The shard's process: how it is started, what it says, how it ends.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config::ShardConfig;
+use crate::group::GroupChild;
+use crate::shard_log::{LastLines, follow};
+
+/// From SIGTERM to SIGKILL.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+/// After the process's end, for the rest of its output. A grandchild may hold the pipe open, so it is bounded.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// One rank's process. Dropping it kills its whole process group.
+#[derive(Debug)]
+pub struct ShardProcess {
+    rank: u32,
+    process: GroupChild,
+    readers: JoinSet<()>,
+    last_lines: LastLines,
+}
+
+/// How a shard ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    pub rank: u32,
+    pub pid: i32,
+    pub cause: Cause,
+    /// Its last lines on standard error, newest last.
+    pub last_lines: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Exit(i32),
+    Signal(i32),
+    /// The system would not say.
+    Unknown,
+}
+
+impl ShardProcess {
+    /// Starts a rank and logs what it writes. To be called on the main thread, see `GroupChild::spawn`.
+    pub fn spawn(rank: u32, program: &Path, args: Vec<OsString>) -> std::io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Lines must reach the log when they are written, not when a buffer is full.
+        command.env("PYTHONUNBUFFERED", "1");
+        let mut process = GroupChild::spawn(&mut command)?;
+        let last_lines = LastLines::default();
+        let mut readers = JoinSet::new();
+        if let Some(stdout) = process.child_mut().stdout.take() {
+            readers.spawn(follow(stdout, rank, LastLines::default()));
+        }
+        if let Some(stderr) = process.child_mut().stderr.take() {
+            readers.spawn(follow(stderr, rank, last_lines.clone()));
+        }
+        Ok(Self { rank, process, readers, last_lines })
+    }
+
+    /// Waits until the process has ended and its output is read. May be dropped and called again.
+    pub async fn death(&mut self) -> Death {
+        let status = self.process.wait().await;
+        let _ = timeout(LAST_WORDS, async { while self.readers.join_next().await.is_some() {} }).await;
+        Death {
+            rank: self.rank,
+            pid: self.process.pid(),
+            cause: status.map_or(Cause::Unknown, Cause::from),
+            last_lines: self.last_lines.to_vec(),
+        }
+    }
+
+    /// Ends the process and its group: SIGTERM, and SIGKILL when that was not enough.
+    pub async fn stop(&mut self) {
+        self.process.stop(Signal::SIGTERM, STOP_GRACE).await;
+    }
+}
+
+/// The arguments of rank `rank` of `world_size`: `python -m headrace_server serve …`.
+pub fn shard_arguments(
+    config: &ShardConfig,
+    model_dir: &Path,
+    socket: &Path,
+    rank: u32,
+    world_size: u32,
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = ["-m", "headrace_server", "serve"].map(Into::into).into();
+    let mut flag = |name: &str, value: OsString| args.extend([name.into(), value]);
+    flag("--model-dir", model_dir.into());
+    flag("--uds-path", socket.into());
+    flag("--rank", rank.to_string().into());
+    flag("--world-size", world_size.to_string().into());
+    flag("--device", config.device.name().into());
+    flag("--num-threads", config.num_threads.to_string().into());
+    flag("--parent-pid", std::process::id().to_string().into());
+    if let Some(dtype) = config.dtype {
+        flag("--dtype", dtype.name().into());
+    }
+    if let Some(block_size) = config.block_size {
+        flag("--block-size", block_size.to_string().into());
+    }
+    // JSON carries each line's level; it becomes text again in our own log.
+    args.push("--json-output".into());
+    args
+}
+
+impl From<ExitStatus> for Cause {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exit(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit code {code}"),
+            Self::Signal(9) => write!(f, "killed by signal 9 (by hand, or by the system when memory ran out)"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::Unknown => write!(f, "for an unknown reason"),
+        }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} (pid {}) died: {}", self.rank, self.pid, self.cause)?;
+        match self.last_lines.last() {
+            Some(line) => write!(f, "; its last words: {}", line.trim_start_matches("error: ")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
