@@ -23,10 +23,10 @@ int64_t whole_vectors(int64_t elements) { return (elements + kLanes - 1) / kLane
 
 // Copies a row to float32 and pads it with zeros to whole vectors.
 template <class T>
-inline void widen(const T* from, int64_t size, Vec factor, float* to) {
+inline void widen(const T* from, int64_t size, float* to) {
     for_each_vector(
-        size, [&](int64_t d) { store(to + d, load(from + d) * factor); },
-        [&](int64_t d, int64_t count) { store(to + d, load_part(from + d, count) * factor); });
+        size, [&](int64_t d) { store(to + d, load(from + d)); },
+        [&](int64_t d, int64_t count) { store(to + d, load_part(from + d, count)); });
 }
 
 // What one thread needs to work on tasks, in memory that it keeps.
@@ -92,7 +92,9 @@ private:
         blocks_ = batch_.block_tables + task.row * batch_.max_blocks;
         kv_head_ = task.kv_head;
         for (int64_t r = 0; r < rows_; r++) {
-            widen(query(task, r), batch_.head_dim, broadcast(batch_.scale), queries_ + r * width_);
+            float* to = queries_ + r * width_;
+            widen(query(task, r), batch_.head_dim, to);
+            for (int64_t d = 0; d < width_; d++) to[d] *= batch_.scale;
         }
     }
 
@@ -128,24 +130,28 @@ private:
         const int count = left < kTile ? static_cast<int>(left) : kTile;
         const int64_t first = batch_.first_visible(position_);
         int j = first > tile ? static_cast<int>(first - tile) & ~7 : 0;  // a group of eight shares a block
-        for (; j < count; j++) {
-            const int64_t at = tile + j;
-            const int64_t from = batch_.block_offset(blocks_[at / batch_.block_size], kv_head_) +
-                                 at % batch_.block_size * batch_.head_dim;
-            keys_[j] = in_float32(static_cast<const T*>(batch_.k_cache) + from, tile_keys_ + j * width_);
-            values_[j] = in_float32(static_cast<const T*>(batch_.v_cache) + from, tile_values_ + j * width_);
+        while (j < count) {
+            const int64_t block = (tile + j) / batch_.block_size, offset = (tile + j) % batch_.block_size;
+            const int64_t from = batch_.block_offset(blocks_[block], kv_head_) + offset * batch_.head_dim;
+            const T* key = static_cast<const T*>(batch_.k_cache) + from;
+            const T* value = static_cast<const T*>(batch_.v_cache) + from;
+            const int64_t end = batch_.block_size - offset < count - j ? j + batch_.block_size - offset : count;
+            for (; j < end; j++, key += batch_.head_dim, value += batch_.head_dim) {
+                keys_[j] = in_float32(key, tile_keys_ + j * width_);
+                values_[j] = in_float32(value, tile_values_ + j * width_);
+            }
         }
         for (; j & 3; j++) keys_[j] = keys_[count - 1];  // dot_rows works on four; what is past `count` is masked
     }
 
     const float* in_float32(const float* from, float* room) const {
         if (width_ == batch_.head_dim) return from;
-        widen(from, batch_.head_dim, broadcast(1.0f), room);
+        widen(from, batch_.head_dim, room);
         return room;
     }
 
     const float* in_float32(const BFloat16* from, float* room) const {
-        widen(from, batch_.head_dim, broadcast(1.0f), room);
+        widen(from, batch_.head_dim, room);
         return room;
     }
 
