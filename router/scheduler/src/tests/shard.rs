@@ -91,11 +91,6 @@ impl Shard {
         }
     }
 
-    /// The epoch and the request that hold the row now.
-    pub fn holder(&self, row: Row) -> Option<(Epoch, RequestId)> {
-        self.rows.get(&row).map(|state| (state.epoch, state.request))
-    }
-
     /// Computes the step and panics if the plan is not sound.
     pub fn execute(&mut self, plan: &StepPlan, fault: Option<Fault>) -> Executed {
         self.admit(plan);

@@ -139,7 +139,7 @@ impl World {
         let now = self.tick();
         let plan = self.scheduler.plan_step(now);
         self.hear();
-        if !self.filter_late {
+        if !self.filter_late || plan.is_none() {
             self.send_filters();
         }
         let plan = plan?;
@@ -189,10 +189,6 @@ impl World {
             self.scheduler.complete_step(step, outcome, now);
             assert_eq!(self.scheduler.poll_event(), None, "a late outcome of a lost session changes nothing");
         }
-    }
-
-    pub fn in_flight(&self) -> usize {
-        self.sent.len()
     }
 
     pub fn unfinished(&self) -> Vec<RequestId> {
