@@ -1,1 +1,44 @@
+//! The HTTP surface: TGI's routes, its errors, its server-sent events and its metrics. Nothing here schedules.
 //!
+//! The life of a request, in the order of the files:
+//!
+//! 1. [`serve`] accepts a connection; [`router()`] finds the route (`routes/`, one file per family).
+//! 2. `payload` reads the body within its limits; `parameters` is the JSON as it was sent.
+//! 3. `validation` turns it into what was meant, or into TGI's sentence about what is wrong (`invalid`).
+//! 4. `admission` takes a permit, tokenizes off the reactor (`tokenization`) and hands the request to the engine.
+//! 5. `answer` (and `best_of`) collects a whole answer, `events` streams it; `wire` holds the JSON shapes of both.
+//! 6. `call` notes how it ended: metrics and one log line. `error` is the one place that maps errors to HTTP.
+//!
+//! A client that leaves drops the response, which drops the `Generation`, which cancels: nothing here has to notice.
+
+mod admission;
+mod answer;
+mod best_of;
+mod call;
+mod error;
+mod events;
+mod headers;
+mod invalid;
+mod json;
+mod metrics;
+mod numbers;
+mod parameters;
+mod payload;
+mod request_id;
+mod router;
+mod routes;
+mod serve;
+mod sse;
+mod stall;
+mod state;
+mod tokenization;
+mod validation;
+mod wire;
+
+pub use axum::Router;
+pub use axum::http::HeaderValue;
+
+pub use crate::metrics::{InstallMetricsError, MetricsHandle, install_metrics};
+pub use crate::router::router;
+pub use crate::serve::serve;
+pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};

@@ -1,0 +1,37 @@
+//! `best_of`: of several generations the one whose tokens were likeliest on average is the answer.
+
+use crate::answer::Answer;
+
+/// The best answer and the others, in the order of their seeds. The first wins a tie.
+pub(crate) fn pick(answers: Vec<Answer>) -> Option<(Answer, Vec<Answer>)> {
+    let mut rest = answers;
+    let best = best_index(&rest.iter().map(mean_logprob).collect::<Vec<_>>())?;
+    let winner = rest.remove(best);
+    Some((winner, rest))
+}
+
+/// Mean log-probability of the answer's tokens; of none, the worst there is.
+fn mean_logprob(answer: &Answer) -> f32 {
+    let sum: f32 = answer.tokens.iter().filter_map(|token| token.logprob).sum();
+    if answer.tokens.is_empty() { f32::NEG_INFINITY } else { sum / answer.tokens.len() as f32 }
+}
+
+/// NaN never wins against a number.
+fn best_index(means: &[f32]) -> Option<usize> {
+    let better = |a: f32, b: f32| a > b || (b.is_nan() && !a.is_nan());
+    (0..means.len()).reduce(|best, next| if better(means[next], means[best]) { next } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_mean_wins_the_first_of_equals_and_nan_never() {
+        assert_eq!(best_index(&[-2.0, -1.0, -3.0]), Some(1));
+        assert_eq!(best_index(&[-1.0, -1.0]), Some(0));
+        assert_eq!(best_index(&[f32::NAN, f32::NEG_INFINITY]), Some(1));
+        assert_eq!(best_index(&[-1.0, f32::NAN]), Some(0));
+        assert_eq!(best_index(&[]), None);
+    }
+}

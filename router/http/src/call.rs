@@ -1,0 +1,131 @@
+//! One request from its body to its end: the permit it holds, and what is noted when it ends, however it ends.
+
+use std::time::{Duration, Instant};
+
+use headrace_engine::{FinishReason, Finished, Timings};
+use headrace_scheduler::Tokens;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::ApiError;
+use crate::request_id::Caller;
+use crate::state::ServerState;
+use crate::validation::Checked;
+use crate::wire::finish_reason_name;
+
+/// A request under way. Dropped before it ended, it counts as left by its client.
+pub(crate) struct Call {
+    state: ServerState,
+    caller: Caller,
+    received: Instant,
+    admitted: Option<Admitted>,
+    ended: bool,
+}
+
+struct Admitted {
+    /// Gives the generations' places back when the call goes.
+    _permit: OwnedSemaphorePermit,
+    parameters: String,
+    input: u32,
+    validation: Duration,
+}
+
+/// Where the time of an answered request went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub total: Duration,
+    pub validation: Duration,
+    pub queue: Duration,
+    pub inference: Duration,
+    pub per_token: Duration,
+}
+
+impl Call {
+    pub fn begin(state: ServerState, caller: Caller, received: Instant) -> Self {
+        state.requests.count.increment(1);
+        Self { state, caller, received, admitted: None, ended: false }
+    }
+
+    pub fn state(&self) -> &ServerState {
+        &self.state
+    }
+
+    /// The engine has taken the request.
+    pub fn admitted(&mut self, permit: OwnedSemaphorePermit, checked: &Checked, input: Tokens, max_new: Tokens) {
+        self.state.requests.input_length.record(input.0);
+        self.state.requests.max_new_tokens.record(max_new.0);
+        self.admitted = Some(Admitted {
+            _permit: permit,
+            parameters: checked.to_string(),
+            input: input.0,
+            validation: self.received.elapsed(),
+        });
+    }
+
+    /// The request has its answer. `seed` as details show it.
+    pub fn succeeded(&mut self, finished: &Finished, seed: Option<u64>) -> Times {
+        self.ended = true;
+        let times = self.times(&finished.timings, finished.generated);
+        let requests = &self.state.requests;
+        requests.success.increment(1);
+        requests.duration.record(times.total);
+        requests.validation_duration.record(times.validation);
+        requests.queue_duration.record(times.queue);
+        requests.inference_duration.record(times.inference);
+        requests.mean_time_per_token_duration.record(times.per_token);
+        requests.generated_tokens.record(finished.generated.0);
+        // Without speculation every step brings one token of a request: none is skipped.
+        requests.skipped_tokens.record(0.0);
+        self.log_success(&times, finished.generated, finished.reason, seed);
+        times
+    }
+
+    pub fn failed(&mut self, error: &ApiError) {
+        self.ended = true;
+        self.state.requests.failure(error.failure());
+        let (route, request_id) = (self.caller.route(), self.caller.id());
+        if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
+            tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
+        } else {
+            // The sentence may repeat what the client sent: not for logs.
+            tracing::info!(route, request_id, error_type = error.error_type(), "Refused");
+        }
+    }
+
+    fn times(&self, engine: &Timings, generated: Tokens) -> Times {
+        Times {
+            total: self.received.elapsed(),
+            validation: self.admitted.as_ref().map_or(Duration::ZERO, |admitted| admitted.validation),
+            queue: engine.queue,
+            inference: engine.inference,
+            per_token: engine.inference / generated.0.max(1),
+        }
+    }
+
+    fn log_success(&self, times: &Times, generated: Tokens, reason: FinishReason, seed: Option<u64>) {
+        let admitted = self.admitted.as_ref();
+        tracing::info!(
+            route = self.caller.route(),
+            request_id = self.caller.id(),
+            parameters = admitted.map(|admitted| admitted.parameters.as_str()),
+            input_tokens = admitted.map(|admitted| admitted.input),
+            generated_tokens = generated.0,
+            finish_reason = finish_reason_name(reason),
+            seed,
+            total_time = ?times.total,
+            validation_time = ?times.validation,
+            queue_time = ?times.queue,
+            inference_time = ?times.inference,
+            time_per_token = ?times.per_token,
+            "Success"
+        );
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.state.requests.failure("dropped");
+            tracing::info!(route = self.caller.route(), request_id = self.caller.id(), "Left by the client");
+        }
+    }
+}

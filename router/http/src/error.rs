@@ -1,0 +1,148 @@
+//! The one mapping of errors to HTTP: status, TGI's `error_type`, and `{"error", "error_type"}` as the body.
+
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headrace_engine::GenerationError;
+use headrace_scheduler::Rejected;
+use serde::Serialize;
+
+use crate::invalid::Invalid;
+use crate::json;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    #[error("Input validation error: {0}")]
+    Invalid(#[from] Invalid),
+    /// The JSON is right and its types are not.
+    #[error("Input validation error: `{path}`: {reason}")]
+    WrongType { path: String, reason: String },
+    #[error("The body is not valid JSON: {reason}. Send one JSON object in UTF-8, such as {EXAMPLE}")]
+    NotJson { reason: String },
+    #[error("The content-type must be application/json. Given: {given}. Send `-H 'content-type: application/json'`")]
+    MediaType { given: String },
+    #[error("The body must have at most {limit} bytes. Send less, or raise --payload-limit")]
+    TooLarge { limit: usize },
+    #[error("The body did not arrive within {limit:?}. Send it faster")]
+    TooSlow { limit: Duration },
+    #[error("The body could not be read: {reason}. Send the request again")]
+    Broken { reason: String },
+    #[error("There is no route {method} {path} here. Routes: {routes}", routes = crate::router::ROUTES)]
+    NoRoute { method: Method, path: String },
+    #[error("{path} does not take {method}; the `allow` header says what it takes")]
+    Method { method: Method, path: String },
+    #[error(
+        "Model is overloaded: {limit} requests are running or waiting already. Try again later, or raise \
+         --max-concurrent-requests"
+    )]
+    Overloaded { limit: u32 },
+    #[error("The server is shutting down. Send the request to another replica, or try again later")]
+    ShuttingDown,
+    #[error("Request failed during generation: {reason}")]
+    Generation { reason: String },
+    /// The engine ended the generation without an end: it is gone.
+    #[error("Incomplete generation")]
+    Incomplete,
+    #[error("Incomplete generation stream")]
+    IncompleteStream,
+    #[error("unhealthy: {reason}")]
+    Unhealthy { reason: String },
+    #[error("Internal error: {0}. This is a bug in the server")]
+    Internal(&'static str),
+}
+
+impl ApiError {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Invalid(_) | Self::WrongType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::NotJson { .. } | Self::Broken { .. } => StatusCode::BAD_REQUEST,
+            Self::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoute { .. } => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::ShuttingDown | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
+            Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Clients map these to their exceptions. The first eight lines are TGI's; where TGI answers in plain text we name
+    /// the status.
+    pub fn error_type(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) | Self::WrongType { .. } => "validation",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Generation { .. } => "generation",
+            Self::Incomplete => "incomplete_generation",
+            Self::IncompleteStream => "incomplete_generation_stream",
+            Self::Unhealthy { .. } => "healthcheck",
+            Self::ShuttingDown => "shutting_down",
+            Self::NotJson { .. } | Self::Broken { .. } => "bad_request",
+            Self::MediaType { .. } => "unsupported_media_type",
+            Self::TooLarge { .. } => "payload_too_large",
+            Self::TooSlow { .. } => "request_timeout",
+            Self::NoRoute { .. } => "not_found",
+            Self::Method { .. } => "method_not_allowed",
+            Self::Internal(_) => "internal",
+        }
+    }
+
+    /// Label `err` of `tgi_request_failure`.
+    pub fn failure(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "validation",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Generation { .. } => "generation",
+            Self::Incomplete | Self::IncompleteStream => "incomplete",
+            other => other.error_type(),
+        }
+    }
+
+    /// `{"error": …, "error_type": …}`, also the data of an error event.
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody { error: self.to_string(), error_type: self.error_type() }
+    }
+}
+
+/// TGI's error shape.
+#[derive(Serialize)]
+pub(crate) struct ErrorBody {
+    pub error: String,
+    pub error_type: &'static str,
+}
+
+impl From<GenerationError> for ApiError {
+    fn from(error: GenerationError) -> Self {
+        match error {
+            GenerationError::Rejected(rejected) => rejected.into(),
+            GenerationError::ShuttingDown => Self::ShuttingDown,
+            failed => Self::Generation { reason: failed.to_string() },
+        }
+    }
+}
+
+impl From<Rejected> for ApiError {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::EmptyPrompt => Invalid::EmptyInputs.into(),
+            Rejected::NothingToGenerate => Invalid::NoNewTokens.into(),
+            Rejected::TooLong { prompt, max_new, limit } => {
+                Invalid::TotalTokens { max: limit.0, input: prompt.0 as usize, new: max_new.0 }.into()
+            }
+            Rejected::Overloaded { limit } => Self::Overloaded { limit },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        (self.status(), json, json::bytes(&self.body())).into_response()
+    }
+}
+
+const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;

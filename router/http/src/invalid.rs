@@ -1,0 +1,80 @@
+//! What is wrong with a request that parsed, in TGI's words first.
+//!
+//! Clients and tests match the beginning of these sentences, so TGI's sentence stays as it is; what follows it says
+//! what was given, or what to do.
+
+/// A request that can't be served as it is. Status 422, error_type `validation`.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Invalid {
+    #[error("`best_of` must be > 0 and <= {max}. Given: {given}. Ask for fewer, or raise --max-best-of")]
+    BestOf { max: u32, given: u32 },
+    #[error("`best_of` != 1 is not allowed for this endpoint. Given: {given}. Leave it out, or raise --max-best-of")]
+    BestOfDisabled { given: u32 },
+    #[error(
+        "`best_of` != 1 is not supported when streaming tokens. Given: {given}. Leave it out, or use a route that \
+         answers at once"
+    )]
+    BestOfStream { given: u32 },
+    #[error(
+        "`decoder_input_details` == true is not supported when streaming tokens. Leave it out, or use a route that \
+         answers at once"
+    )]
+    PrefillDetailsStream,
+    #[error("you must use sampling when `best_of` is > 1. Set `do_sample` to true, or leave `best_of` out")]
+    BestOfSampling,
+    #[error("`temperature` must be strictly positive. Given: {given:?}. For greedy decoding set `do_sample` to false")]
+    Temperature { given: f32 },
+    #[error("`repetition_penalty` must be strictly positive. Given: {given:?}. 1.0 means no penalty")]
+    RepetitionPenalty { given: f32 },
+    #[error("`frequency_penalty` must be >= -2.0 and <= 2.0. Given: {given:?}. 0.0 means no penalty")]
+    FrequencyPenalty { given: f32 },
+    #[error("`presence_penalty` must be >= -2.0 and <= 2.0. Given: {given:?}. 0.0 means no penalty")]
+    PresencePenalty { given: f32 },
+    #[error("`top_p` must be > 0.0 and < 1.0. Given: {given:?}. Leave it out to keep all tokens")]
+    TopP { given: f32 },
+    #[error("`typical_p` must be > 0.0 and < 1.0. Given: {given:?}. Leave it out to keep all tokens")]
+    TypicalP { given: f32 },
+    #[error("`min_p` must be >= 0.0 and <= 1.0. Given: {given:?}. Leave it out to keep all tokens")]
+    MinP { given: f32 },
+    #[error("`top_k` must be strictly positive. Given: {given}. Leave it out to keep all tokens")]
+    TopK { given: i32 },
+    #[error("`max_new_tokens` must be strictly positive. Given: 0. Leave it out to generate as many as fit")]
+    NoNewTokens,
+    #[error("`stop` supports up to {max} stop sequences. Given: {given}. Send fewer, or raise --max-stop-sequences")]
+    StopSequences { max: u32, given: usize },
+    #[error("`seed` must not be set when `best_of` > 1. Leave one of the two out")]
+    BestOfSeed,
+    #[error("`top_n_tokens` must be >= 0 and <= {max}. Given: {given}. Ask for fewer, or raise --max-top-n-tokens")]
+    TopNTokens { max: u32, given: u32 },
+    #[error("`logit_bias` supports up to {max} tokens. Given: {given}. Send fewer")]
+    LogitBiasSize { max: usize, given: usize },
+    #[error("`logit_bias` must name token ids below {vocab_size}, the size of the vocabulary. Given: {given}")]
+    LogitBiasToken { vocab_size: u32, given: u32 },
+    #[error("`logit_bias` must be >= -100.0 and <= 100.0. Given: {given:?} for token {token}")]
+    LogitBiasValue { token: u32, given: f32 },
+    #[error("`watermark` is not supported by this server. Leave it out, or set it to false")]
+    Watermark,
+    #[error("`adapter_id`: adapters are not available in this version. Given: {given:?}. Leave it out")]
+    Adapter { given: String },
+    #[error("`inputs` cannot be empty. Send a text of at least one token")]
+    EmptyInputs,
+    #[error(
+        "`truncate` must be strictly positive and less than {max}. Given: {given}. Leave it out to keep the whole \
+         prompt, or raise --max-input-tokens"
+    )]
+    Truncate { max: u32, given: u32 },
+    #[error("tokenizer error {reason}")]
+    Tokenizer { reason: String },
+    #[error(
+        "`inputs` tokens + `max_new_tokens` must be <= {max}. Given: {input} `inputs` tokens and {new} \
+         `max_new_tokens`. Shorten `inputs`, set `truncate`, lower `max_new_tokens`, or raise --max-total-tokens"
+    )]
+    TotalTokens { max: u32, input: usize, new: u32 },
+    #[error(
+        "`inputs` must have less than {max} tokens. Given: {input}. Shorten `inputs`, set `truncate`, or raise \
+         --max-input-tokens"
+    )]
+    InputLength { max: u32, input: usize },
+    #[error("grammar is not supported: structured output is not available in this version. Leave `grammar` out")]
+    Grammar,
+}

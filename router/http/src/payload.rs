@@ -1,0 +1,122 @@
+//! A JSON body within its limits: bytes, time, UTF-8, JSON, types, in this order.
+
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use bytes::{Buf, BytesMut};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tokio::time::timeout;
+
+use crate::error::ApiError;
+use crate::numbers::Object;
+use crate::state::ServerState;
+use crate::tokenization::LONG_BYTES;
+
+/// A body of type `T`, and when all of it had arrived: times of the answer count from there.
+pub(crate) struct Payload<T> {
+    pub body: T,
+    pub received: Instant,
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &ServerState) -> Result<Self, ApiError> {
+        check_media_type(request.headers())?;
+        let bytes = read(request.into_body(), state.limits.payload_limit).await?;
+        let received = Instant::now();
+        let body = match bytes.len() {
+            0..=LONG_BYTES => parse(&bytes)?,
+            long => state.tokenization.run(long, move || parse(&bytes)).await??,
+        };
+        Ok(Self { body, received })
+    }
+}
+
+/// `application/json` or `application/…+json`, with any parameters.
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("none");
+    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.strip_prefix("application/") {
+        Some(subtype) if subtype == "json" || subtype.ends_with("+json") => Ok(()),
+        _ => Err(ApiError::MediaType { given: shorten(given) }),
+    }
+}
+
+async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    match timeout(READ_TIME, read_to_end(body, limit)).await {
+        Ok(read) => read,
+        Err(_) => Err(ApiError::TooSlow { limit: READ_TIME }),
+    }
+}
+
+async fn read_to_end(mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ApiError::Broken { reason: shorten(&error.to_string()) })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if all.len() + data.len() > limit {
+            discard(body).await;
+            return Err(ApiError::TooLarge { limit });
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(all.freeze())
+}
+
+/// Reads on for a while: a client that is still sending would take a closed connection for the answer.
+async fn discard(mut body: Body) {
+    let read_on = async {
+        let mut left = DISCARD_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let read = frame.into_data().map_or(0, |data| data.remaining());
+            let Some(rest) = left.checked_sub(read) else { break };
+            left = rest;
+        }
+    };
+    // Late or not, the answer is the same.
+    let _ = timeout(DISCARD_TIME, read_on).await;
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| ApiError::NotJson { reason: error.to_string() })?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let object: Object<T> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        rejection(path, error.inner())
+    })?;
+    json.end().map_err(|error| ApiError::NotJson { reason: error.to_string() })?;
+    Ok(object.0)
+}
+
+fn rejection(path: String, error: &serde_json::Error) -> ApiError {
+    let reason = shorten(&error.to_string());
+    match error.classify() {
+        Category::Data if path == "." => ApiError::WrongType { path: "body".into(), reason },
+        Category::Data => ApiError::WrongType { path: shorten(&path), reason },
+        Category::Syntax | Category::Eof | Category::Io => ApiError::NotJson { reason },
+    }
+}
+
+/// The ends of a text: serde repeats what the client sent, whole; the sentence about it is at the end.
+fn shorten(text: &str) -> String {
+    let chars = text.chars().count();
+    if chars <= 2 * SHOWN_CHARS {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(SHOWN_CHARS).collect();
+    let tail: String = text.chars().skip(chars - SHOWN_CHARS).collect();
+    format!("{head}…{tail}")
+}
+
+/// A body of 2 MB takes this long at 33 kB/s.
+const READ_TIME: Duration = Duration::from_secs(60);
+
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+const DISCARD_BYTES: usize = 16 << 20;
+
+const SHOWN_CHARS: usize = 100;

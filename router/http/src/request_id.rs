@@ -1,0 +1,63 @@
+//! `x-request-id`: taken from the request or made here, on every answer, in every log line.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+
+/// Puts the id into the request's extensions and on the answer.
+pub(crate) async fn middleware(mut request: Request, next: Next) -> Response {
+    let given = request.headers().get(&HEADER).filter(|value| is_plain(value)).cloned();
+    let id = given.unwrap_or_else(draw);
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(HEADER, id);
+    response
+}
+
+#[derive(Clone)]
+struct RequestId(HeaderValue);
+
+/// Who asks, and for what: what log lines begin with.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    route: Arc<str>,
+    id: HeaderValue,
+}
+
+impl Caller {
+    pub fn route(&self) -> &str {
+        &self.route
+    }
+
+    pub fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let route = parts.extensions.get::<MatchedPath>().map_or_else(|| parts.uri.path(), MatchedPath::as_str);
+        let id = parts.extensions.get::<RequestId>().map_or_else(draw, |id| id.0.clone());
+        Ok(Self { route: route.into(), id })
+    }
+}
+
+/// Short and printable: it goes into logs and headers.
+fn is_plain(value: &HeaderValue) -> bool {
+    (1..=MAX_BYTES).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+fn draw() -> HeaderValue {
+    let id = format!("{:032x}", rand::random::<u128>());
+    HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("none"))
+}
+
+const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_BYTES: usize = 128;

@@ -1,0 +1,27 @@
+//! `POST /`: `/generate` as an array of one, or `/generate_stream` where `stream` is true. The prompt is part of the
+//! text unless the request says otherwise.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use crate::answer::{self, Shape};
+use crate::call::Call;
+use crate::events;
+use crate::parameters::CompatBody;
+use crate::payload::Payload;
+use crate::request_id::Caller;
+use crate::state::ServerState;
+
+pub(crate) async fn compat(
+    State(state): State<ServerState>,
+    caller: Caller,
+    Payload { body, received }: Payload<CompatBody>,
+) -> Response {
+    let mut parameters = body.parameters.0;
+    parameters.return_full_text.get_or_insert(state.info.compat_returns_full_text());
+    let call = Call::begin(state, caller, received);
+    match body.stream {
+        true => events::respond(call, body.inputs, parameters).await,
+        false => answer::respond(call, body.inputs, parameters, Shape::Array).await,
+    }
+}

@@ -1,0 +1,20 @@
+//! `POST /generate`: the whole answer as one object.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use crate::answer::{self, Shape};
+use crate::call::Call;
+use crate::parameters::GenerateBody;
+use crate::payload::Payload;
+use crate::request_id::Caller;
+use crate::state::ServerState;
+
+pub(crate) async fn generate(
+    State(state): State<ServerState>,
+    caller: Caller,
+    Payload { body, received }: Payload<GenerateBody>,
+) -> Response {
+    let call = Call::begin(state, caller, received);
+    answer::respond(call, body.inputs, body.parameters.0, Shape::Object).await
+}

@@ -1,0 +1,9 @@
+//! One file per family of routes: what comes in, which answer goes out.
+
+pub(crate) mod compat;
+pub(crate) mod generate;
+pub(crate) mod health;
+pub(crate) mod info;
+pub(crate) mod metrics;
+pub(crate) mod stream;
+pub(crate) mod tokenize;

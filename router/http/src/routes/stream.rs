@@ -1,0 +1,20 @@
+//! `POST /generate_stream`: an event per token, the last one with the whole text.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use crate::call::Call;
+use crate::events;
+use crate::parameters::GenerateBody;
+use crate::payload::Payload;
+use crate::request_id::Caller;
+use crate::state::ServerState;
+
+pub(crate) async fn generate_stream(
+    State(state): State<ServerState>,
+    caller: Caller,
+    Payload { body, received }: Payload<GenerateBody>,
+) -> Response {
+    let call = Call::begin(state, caller, received);
+    events::respond(call, body.inputs, body.parameters.0).await
+}

@@ -1,0 +1,86 @@
+//! Work that may take long on a long text runs here, on threads beside the reactor: streams never wait for it.
+
+use std::sync::Arc;
+
+use headrace_text::{Encoding, Tokenizer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::task::spawn_blocking;
+
+use crate::error::ApiError;
+use crate::invalid::Invalid;
+
+/// A pool of `workers` threads with a bounded line in front.
+///
+/// Long texts hold at most half of the workers (but one of one), so a short prompt need not wait for a long one.
+pub(crate) struct Tokenization {
+    tokenizer: Arc<Tokenizer>,
+    workers: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+    line: Arc<Semaphore>,
+    places: u32,
+}
+
+impl Tokenization {
+    /// `waiting`: callers that may stand in line besides those that are served.
+    pub fn new(tokenizer: Arc<Tokenizer>, workers: u32, waiting: u32) -> Self {
+        let workers = workers.max(1);
+        let places = waiting.saturating_add(workers).min(MAX_PLACES);
+        Self {
+            tokenizer,
+            workers: Arc::new(Semaphore::new(workers as usize)),
+            long: Arc::new(Semaphore::new((workers as usize / 2).max(1))),
+            line: Arc::new(Semaphore::new(places as usize)),
+            places,
+        }
+    }
+
+    /// What `then` makes of `text` and its tokens, with the special ones that the model expects around a text.
+    pub async fn encode<T: Send + 'static>(
+        &self,
+        text: String,
+        then: impl FnOnce(String, Encoding) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let tokenizer = self.tokenizer.clone();
+        let bytes = text.len();
+        let encode = move || tokenizer.encode(&text, true).map(|encoding| then(text, encoding));
+        let made = self.run(bytes, encode).await?;
+        Ok(made.map_err(|error| Invalid::Tokenizer { reason: error.to_string() })?)
+    }
+
+    /// Runs `work` on `bytes` of input on a thread of the pool.
+    ///
+    /// A caller that goes away while its work runs does not free the thread: its permits stay with the work.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = self.take_place()?;
+        let long = if bytes > LONG_BYTES { Some(acquire(&self.long).await?) } else { None };
+        let worker = acquire(&self.workers).await?;
+        let guarded = move || {
+            let _held = (place, long, worker);
+            work()
+        };
+        spawn_blocking(guarded).await.map_err(|_| ApiError::Internal("reading the request's text failed"))
+    }
+
+    fn take_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.line.clone().try_acquire_owned().map_err(|error| match error {
+            TryAcquireError::NoPermits => ApiError::Overloaded { limit: self.places },
+            TryAcquireError::Closed => CLOSED,
+        })
+    }
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+    semaphore.clone().acquire_owned().await.map_err(|_| CLOSED)
+}
+
+const CLOSED: ApiError = ApiError::Internal("the tokenizer's pool is closed");
+
+/// Texts from here on are long: some ten milliseconds of work.
+pub(crate) const LONG_BYTES: usize = 64 * 1024;
+
+/// Longest line, whatever `max_concurrent_requests` is: each place may hold a body.
+const MAX_PLACES: u32 = 4096;

@@ -1,0 +1,256 @@
+//! From what was sent to what was meant: every limit, in TGI's order, and every default. Pure.
+//!
+//! The order shows: a request with two faults gets the first one's message. [`best_of`] comes before anything else,
+//! even before the concurrency limit; then [`check`]; then, once the prompt's tokens are counted, [`fit`].
+
+use std::fmt;
+
+use headrace_scheduler::{TokenId, Tokens};
+use headrace_shard::Sampling;
+
+use crate::invalid::Invalid;
+use crate::parameters::Parameters;
+use crate::state::Limits;
+
+/// How the answer goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    Whole,
+    Stream,
+}
+
+/// What limits don't say and validation needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model<'a> {
+    pub id: &'a str,
+    pub vocab_size: u32,
+}
+
+/// A request whose parameters are all right; its prompt's length is still to be seen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Checked {
+    pub best_of: u32,
+    pub sampling: Sampling,
+    /// `None`: as many as fit.
+    pub max_new_tokens: Option<u32>,
+    pub ignore_eos: bool,
+    pub stop: Vec<String>,
+    pub truncate: Option<u32>,
+    pub return_full_text: Option<bool>,
+    pub details: bool,
+    pub grammar: bool,
+}
+
+/// How many generations the request is: needed before the concurrency limit can be asked.
+///
+/// 0 counts as 1 on routes that answer at once and is refused where tokens are streamed, as in TGI.
+pub(crate) fn best_of(parameters: &Parameters, limits: &Limits, delivery: Delivery) -> Result<u32, Invalid> {
+    let given = parameters.best_of.unwrap_or(1);
+    match delivery {
+        Delivery::Stream if given != 1 => Err(Invalid::BestOfStream { given }),
+        Delivery::Stream if parameters.decoder_input_details => Err(Invalid::PrefillDetailsStream),
+        Delivery::Whole if given > 1 && limits.max_best_of <= 1 => Err(Invalid::BestOfDisabled { given }),
+        Delivery::Whole if given > limits.max_best_of.max(1) => Err(Invalid::BestOf { max: limits.max_best_of, given }),
+        _ => Ok(given.max(1)),
+    }
+}
+
+/// Checks all that can be checked without the prompt's tokens. `seed` is used where the request draws its own.
+pub(crate) fn check(
+    inputs: &str,
+    parameters: &Parameters,
+    best_of: u32,
+    limits: &Limits,
+    model: Model<'_>,
+    delivery: Delivery,
+    seed: u64,
+) -> Result<Checked, Invalid> {
+    check_sampling(parameters, best_of)?;
+    check_lengths(parameters, limits)?;
+    if best_of > 1 && parameters.seed.is_some() {
+        return Err(Invalid::BestOfSeed);
+    }
+    check_extras(parameters, limits, model)?;
+    check_inputs(inputs, parameters, limits)?;
+    let details = parameters.details || parameters.decoder_input_details;
+    Ok(Checked {
+        best_of,
+        sampling: resolve_sampling(parameters, best_of, details, delivery, seed),
+        max_new_tokens: parameters.max_new_tokens,
+        ignore_eos: parameters.ignore_eos_token.unwrap_or(false),
+        stop: parameters.stop.clone(),
+        truncate: parameters.truncate,
+        return_full_text: parameters.return_full_text,
+        details,
+        grammar: parameters.grammar.is_some(),
+    })
+}
+
+/// The answer's length in tokens, once the prompt has `input` of them.
+pub(crate) fn fit(input: usize, checked: &Checked, limits: &Limits) -> Result<Tokens, Invalid> {
+    let max = limits.max_total_tokens;
+    let room = (max as usize).saturating_sub(input) as u32;
+    let new = checked.max_new_tokens.unwrap_or(room);
+    if input == 0 {
+        return Err(Invalid::EmptyInputs);
+    }
+    if input.saturating_add(new as usize) > max as usize {
+        return Err(Invalid::TotalTokens { max, input, new });
+    }
+    if input > limits.max_input_tokens as usize {
+        return Err(Invalid::InputLength { max: limits.max_input_tokens, input });
+    }
+    if new == 0 {
+        return Err(Invalid::TotalTokens { max, input, new });
+    }
+    if checked.grammar {
+        return Err(Invalid::Grammar);
+    }
+    Ok(Tokens(new))
+}
+
+fn check_sampling(p: &Parameters, best_of: u32) -> Result<(), Invalid> {
+    let asks_for_sampling = p.do_sample
+        || p.temperature.is_some()
+        || p.top_k.is_some()
+        || p.top_p.is_some()
+        || p.typical_p.is_some()
+        || p.min_p.is_some();
+    if best_of > 1 && !asks_for_sampling {
+        return Err(Invalid::BestOfSampling);
+    }
+    reject(p.temperature, |t| t <= 0.0, |given| Invalid::Temperature { given })?;
+    reject(p.repetition_penalty, |r| r <= 0.0, |given| Invalid::RepetitionPenalty { given })?;
+    reject(p.frequency_penalty, |f| !(-2.0..=2.0).contains(&f), |given| Invalid::FrequencyPenalty { given })?;
+    reject(p.presence_penalty, |f| !(-2.0..=2.0).contains(&f), |given| Invalid::PresencePenalty { given })?;
+    reject(p.top_p, |share| share <= 0.0 || share >= 1.0, |given| Invalid::TopP { given })?;
+    reject(p.typical_p, |share| share <= 0.0 || share >= 1.0, |given| Invalid::TypicalP { given })?;
+    reject(p.min_p, |share| !(0.0..=1.0).contains(&share), |given| Invalid::MinP { given })?;
+    reject(p.top_k, |k| k <= 0, |given| Invalid::TopK { given })
+}
+
+fn check_lengths(p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
+    if p.max_new_tokens == Some(0) {
+        return Err(Invalid::NoNewTokens);
+    }
+    if p.stop.len() > limits.max_stop_sequences as usize {
+        return Err(Invalid::StopSequences { max: limits.max_stop_sequences, given: p.stop.len() });
+    }
+    Ok(())
+}
+
+fn check_extras(p: &Parameters, limits: &Limits, model: Model<'_>) -> Result<(), Invalid> {
+    let max = limits.max_top_n_tokens;
+    reject(p.top_n_tokens, |n| n > max, |given| Invalid::TopNTokens { max, given })?;
+    check_logit_bias(p, model.vocab_size)?;
+    if p.watermark {
+        return Err(Invalid::Watermark);
+    }
+    match &p.adapter_id {
+        Some(adapter) if !adapter.is_empty() && adapter != model.id => {
+            Err(Invalid::Adapter { given: adapter.chars().take(SHOWN_CHARS).collect() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_logit_bias(p: &Parameters, vocab_size: u32) -> Result<(), Invalid> {
+    let bias = p.logit_bias.iter().flatten();
+    if let Some(given) = p.logit_bias.as_ref().map(|bias| bias.len()).filter(|&given| given > MAX_LOGIT_BIAS) {
+        return Err(Invalid::LogitBiasSize { max: MAX_LOGIT_BIAS, given });
+    }
+    for (&token, value) in bias {
+        if token >= vocab_size {
+            return Err(Invalid::LogitBiasToken { vocab_size, given: token });
+        }
+        if !(-100.0..=100.0).contains(&value.0) {
+            return Err(Invalid::LogitBiasValue { token, given: value.0 });
+        }
+    }
+    Ok(())
+}
+
+fn check_inputs(inputs: &str, p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
+    if inputs.is_empty() {
+        return Err(Invalid::EmptyInputs);
+    }
+    let max = limits.max_input_tokens;
+    reject(p.truncate, |keep| keep == 0 || keep > max, |given| Invalid::Truncate { max, given })
+}
+
+fn reject<T: Copy>(value: Option<T>, bad: impl Fn(T) -> bool, error: impl Fn(T) -> Invalid) -> Result<(), Invalid> {
+    match value {
+        Some(value) if bad(value) => Err(error(value)),
+        _ => Ok(()),
+    }
+}
+
+/// What the shard is asked: nothing that nobody will look at.
+fn resolve_sampling(p: &Parameters, best_of: u32, details: bool, delivery: Delivery, seed: u64) -> Sampling {
+    let shown = details || delivery == Delivery::Stream;
+    let samples = p.do_sample
+        || p.temperature.is_some_and(|t| t != 1.0)
+        || p.top_k.is_some()
+        || p.top_p.is_some()
+        || p.typical_p.is_some()
+        || p.min_p.is_some_and(|share| share > 0.0);
+    Sampling {
+        temperature: if samples { p.temperature.unwrap_or(1.0) } else { 0.0 },
+        top_k: p.top_k.map_or(0, i32::unsigned_abs),
+        top_p: p.top_p,
+        typical_p: p.typical_p,
+        min_p: p.min_p,
+        repetition_penalty: p.repetition_penalty.filter(|&penalty| penalty != 1.0),
+        frequency_penalty: p.frequency_penalty.unwrap_or(0.0),
+        presence_penalty: p.presence_penalty.unwrap_or(0.0),
+        seed: p.seed.unwrap_or(seed),
+        logit_bias: logit_bias(p),
+        logprobs: shown || best_of > 1,
+        top_n: if shown { p.top_n_tokens.unwrap_or(0) } else { 0 },
+        prompt_logprobs: p.decoder_input_details,
+    }
+}
+
+fn logit_bias(p: &Parameters) -> Vec<(TokenId, f32)> {
+    p.logit_bias.iter().flatten().map(|(&token, value)| (token, value.0)).collect()
+}
+
+impl Checked {
+    /// The seed that details show for choice `i` of `best_of`: greedy decoding has none.
+    pub fn shown_seed(&self, choice: u32) -> Option<u64> {
+        (self.sampling.temperature > 0.0).then(|| self.seed(choice))
+    }
+
+    /// Choice `i` of `best_of` is what a request with this seed alone would get.
+    pub fn seed(&self, choice: u32) -> u64 {
+        self.sampling.seed.wrapping_add(u64::from(choice))
+    }
+}
+
+/// For the log: what was asked, without any text of the client's.
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.sampling;
+        write!(f, "best_of={} temperature={} top_k={}", self.best_of, s.temperature, s.top_k)?;
+        write_some(f, "top_p", s.top_p)?;
+        write_some(f, "typical_p", s.typical_p)?;
+        write_some(f, "min_p", s.min_p)?;
+        write_some(f, "repetition_penalty", s.repetition_penalty)?;
+        write!(f, " frequency_penalty={} presence_penalty={}", s.frequency_penalty, s.presence_penalty)?;
+        write_some(f, "max_new_tokens", self.max_new_tokens)?;
+        write_some(f, "truncate", self.truncate)?;
+        write!(f, " stop={} logit_bias={} top_n_tokens={}", self.stop.len(), s.logit_bias.len(), s.top_n)?;
+        write!(f, " details={} decoder_input_details={}", self.details, s.prompt_logprobs)?;
+        write!(f, " ignore_eos_token={}", self.ignore_eos)
+    }
+}
+
+fn write_some(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
+}
+
+/// Tokens of one `logit_bias`: as many as OpenAI's clients may send, and then some.
+const MAX_LOGIT_BIAS: usize = 1024;
+
+/// Characters of a client's text that an error repeats.
+const SHOWN_CHARS: usize = 100;
