@@ -1,11 +1,12 @@
 //! How a rank is reached: HTTP/2 over a Unix socket or TCP.
 
+use std::error::Error;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::sleep;
-use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use crate::address::ShardAddress;
@@ -33,7 +34,7 @@ pub(crate) async fn connect(address: &ShardAddress, mut failed: impl FnMut(Strin
     }
 }
 
-async fn connect_once(address: &ShardAddress) -> Result<Channel, Error> {
+async fn connect_once(address: &ShardAddress) -> Result<Channel, tonic::transport::Error> {
     // The connector ignores the URI; it becomes the requests' authority.
     let endpoint = Endpoint::from_static("http://shard")
         .initial_stream_window_size(STREAM_WINDOW)
@@ -60,16 +61,18 @@ async fn connect_once(address: &ShardAddress) -> Result<Channel, Error> {
     }
 }
 
-/// An error with its causes: tonic's own sentence is only "transport error".
-pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+/// An error with its causes, each once. Tonic's own sentence for most of them is only "transport error".
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for error in std::iter::successors(Some(error), |&error| error.source()) {
+        let cause = error.to_string();
+        if cause == "transport error" || text.contains(&cause) {
+            continue;
         }
-        source = cause.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
     }
-    text
+    if text.is_empty() { error.to_string() } else { text }
 }

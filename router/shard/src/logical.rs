@@ -23,7 +23,7 @@ pub struct LogicalShard {
 #[derive(Clone, Debug)]
 enum Kind {
     Remote(Arc<[Rank]>),
-    Fake(FakeShard),
+    Fake(Arc<FakeShard>),
 }
 
 impl LogicalShard {
@@ -41,7 +41,7 @@ impl LogicalShard {
 
     /// A shard in this process; see [`FakeShard`].
     pub fn fake(fake: FakeShard) -> Self {
-        Self { kind: Kind::Fake(fake) }
+        Self { kind: Kind::Fake(Arc::new(fake)) }
     }
 
     /// What the shard has loaded.

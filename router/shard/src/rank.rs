@@ -1,5 +1,6 @@
 //! One rank: calls outside of steps, each with its deadline, and the opening of its streams.
 
+use std::error::Error;
 use std::time::Duration;
 
 use headrace_scheduler::Blocks;
@@ -108,7 +109,7 @@ impl Rank {
 
     /// A status that the transport made says that nobody is there; one that the shard sent is its refusal.
     fn refusal(&self, call: &'static str, status: &Status) -> ShardError {
-        let lost = status.code() == Code::Unavailable || std::error::Error::source(status).is_some();
+        let lost = status.code() == Code::Unavailable || status.source().is_some();
         if lost {
             let (address, reason) = (self.address.to_string(), status_text(status));
             return ShardError::Unreachable { rank: self.number, address, reason };
@@ -119,12 +120,7 @@ impl Rank {
 
 /// A status as a sentence: the shard's own words, or the transport's with their causes.
 pub(crate) fn status_text(status: &Status) -> String {
-    let mut text = if status.message().is_empty() { status.code().to_string() } else { status.message().to_owned() };
-    if let Some(cause) = std::error::Error::source(status) {
-        let cause = causes(cause);
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
+    let message = if status.message().is_empty() { status.code().description() } else { status.message() };
+    let cause = status.source().map(causes).unwrap_or_default();
+    if message.contains(&cause) { message.to_owned() } else { format!("{message}: {cause}") }
 }

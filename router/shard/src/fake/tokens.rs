@@ -116,15 +116,13 @@ mod tests {
             other in 0u32..50,
         ) {
             let at = at.index(history.len() - 1);
-            let changes: [&dyn Fn(&mut Vec<u32>); 4] = [
-                &|history| { history.remove(at); },
-                &|history| history.insert(at, history[at]),
-                &|history| history[at] = other,
-                &|history| history.swap(at, at + 1),
-            ];
-            for change in changes {
-                let mut changed = history.clone();
-                change(&mut changed);
+            let (mut lost, mut doubled, mut replaced, mut swapped) =
+                (history.clone(), history.clone(), history.clone(), history.clone());
+            lost.remove(at);
+            doubled.insert(at, history[at]);
+            replaced[at] = other;
+            swapped.swap(at, at + 1);
+            for changed in [lost, doubled, replaced, swapped] {
                 prop_assert_eq!(digest(&changed) == digest(&history), changed == history);
             }
         }

@@ -3,6 +3,8 @@
 mod answer;
 mod pack;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 

@@ -1,0 +1,131 @@
+//! What happens before the first step: connecting, facts, warm-up, health.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{TestShard, connect, connected, deadlines, info};
+use headrace_scheduler::{Blocks, Tokens};
+use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError, WarmupLimits};
+
+const LIMITS: WarmupLimits =
+    WarmupLimits { max_batch_size: 8, max_batch_prefill_tokens: Tokens(512), max_total_tokens: None, blocks: None };
+
+#[tokio::test]
+async fn facts_of_one_rank_are_what_it_says() {
+    let (_shards, logical) = connected(1).await;
+    let facts = logical.facts().await.unwrap();
+    assert_eq!((facts.model_type.as_str(), facts.dtype.as_str()), ("llama", "bfloat16"));
+    assert_eq!((facts.vocab_size, facts.block_size, facts.ranks), (1000, Tokens(32), 1));
+}
+
+#[tokio::test]
+async fn a_rank_is_reached_over_tcp_too() {
+    let shard = TestShard::on_tcp(info(0, 1));
+    let logical = connect(std::slice::from_ref(&shard)).await.unwrap();
+    assert_eq!(logical.health().await, Ok(()));
+}
+
+#[tokio::test]
+async fn connecting_waits_for_a_rank_that_starts_later() {
+    let late = TestShard::on_unix(info(0, 1));
+    let ShardAddress::Unix(path) = late.address.clone() else { unreachable!() };
+    let hidden = path.with_extension("not-yet");
+    std::fs::rename(&path, &hidden).unwrap();
+
+    let addresses = [late.address.clone()];
+    let mut connecting = Box::pin(LogicalShard::connect(&addresses, deadlines()));
+    tokio::select! {
+        biased;
+        _ = &mut connecting => panic!("nobody listens yet"),
+        () = tokio::task::yield_now() => {} // one attempt was made
+    }
+    std::fs::rename(&hidden, &path).unwrap();
+    assert!(connecting.await.is_ok());
+}
+
+#[tokio::test]
+async fn a_rank_that_never_accepts_is_named_with_its_address_and_the_last_reason() {
+    let shard = TestShard::on_unix(info(0, 2));
+    let nobody = ShardAddress::Unix("/nonexistent/shard.sock".into());
+    let deadlines = Deadlines { connect: Duration::from_millis(50), ..deadlines() };
+    let error = LogicalShard::connect(&[shard.address.clone(), nobody], deadlines).await.unwrap_err().to_string();
+    assert!(error.starts_with("cannot reach rank 1 at unix:/nonexistent/shard.sock: "), "{error}");
+    assert!(error.contains("No such file"), "{error}");
+}
+
+#[tokio::test]
+async fn no_addresses_are_an_error() {
+    assert!(matches!(LogicalShard::connect(&[], deadlines()).await, Err(ShardError::Misuse { .. })));
+}
+
+#[tokio::test]
+async fn ranks_that_disagree_are_named_with_both_values() {
+    type Change = fn(&mut headrace_shard::proto::InfoResponse);
+    let changes: [(Change, [&str; 3]); 7] = [
+        (|info| info.dtype = "float32".into(), ["dtype", "float32", "bfloat16"]),
+        (|info| info.model_type = "qwen3".into(), ["model_type", "qwen3", "llama"]),
+        (|info| info.block_size = 16, ["block_size", "16", "32"]),
+        (|info| info.vocab_size = 999, ["vocab_size", "999", "1000"]),
+        (|info| info.version = "2.0".into(), ["version", "2.0", "1.0"]),
+        (|info| info.world_size = 4, ["world_size", "4", "3"]),
+        (|info| info.rank = 1, ["rank", "1", "2"]),
+    ];
+    let (shards, logical) = connected(3).await;
+    for (change, words) in changes {
+        shards[2].settings.change(|unary| change(&mut unary.info));
+        let error = logical.facts().await.unwrap_err();
+        assert!(matches!(error, ShardError::Protocol { rank: 2, .. }), "{error}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+        assert!(logical.open_session().await.is_err());
+        shards[2].settings.change(|unary| unary.info = info(2, 3));
+    }
+    assert_eq!(logical.facts().await.unwrap().ranks, 3);
+}
+
+#[tokio::test]
+async fn the_smallest_pool_is_agreed_with_every_rank() {
+    let (shards, logical) = connected(3).await;
+    shards[1].settings.change(|unary| unary.blocks = 60);
+    let report = logical.warmup(&LIMITS).await.unwrap();
+    assert_eq!(report.blocks, Blocks(60));
+    for shard in &shards {
+        let asked: Vec<_> = shard.settings.warmups().iter().map(|request| request.num_blocks).collect();
+        assert_eq!(asked, [None, Some(60)]);
+    }
+}
+
+#[tokio::test]
+async fn equal_pools_are_agreed_in_one_round() {
+    let (shards, logical) = connected(2).await;
+    assert_eq!(logical.warmup(&LIMITS).await.unwrap().blocks, Blocks(100));
+    let requests = shards[0].settings.warmups();
+    assert_eq!((requests.len(), requests[0].max_batch_size, requests[0].max_batch_prefill_tokens), (1, 8, 512));
+}
+
+#[tokio::test]
+async fn a_pool_that_does_not_fit_is_refused_with_the_ranks_name_and_both_numbers() {
+    let (shards, logical) = connected(2).await;
+    shards[1].settings.change(|unary| unary.blocks = 60);
+    let limits = WarmupLimits { blocks: Some(Blocks(90)), ..LIMITS };
+    let error = logical.warmup(&limits).await.unwrap_err();
+    assert_eq!(error.to_string(), "rank 1 refused Warmup: 90 blocks asked, 60 fit");
+}
+
+#[tokio::test]
+async fn a_pool_of_no_blocks_is_a_protocol_error() {
+    let (shards, logical) = connected(2).await;
+    shards[1].settings.change(|unary| unary.blocks = 0);
+    let error = logical.warmup(&LIMITS).await.unwrap_err();
+    assert!(matches!(error, ShardError::Protocol { rank: 1, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_dead_rank_is_unhealthy_and_named() {
+    let (mut shards, logical) = connected(3).await;
+    assert_eq!(logical.health().await, Ok(()));
+    shards[2].die();
+    let error = logical.health().await.unwrap_err();
+    assert!(matches!(error, ShardError::Unreachable { rank: 2, .. }), "{error}");
+}
