@@ -98,11 +98,16 @@ def read_json_object(path: Path, missing: str) -> dict[str, Any]:
     return content
 
 
-def _indexed_files(index: Path) -> list[Path]:
+def indexed_names(index: Path) -> list[str]:
+    """The weight files that the index at this path names, sorted; PrepareError when it is none."""
     weight_map = read_json_object(index, missing="missing").get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise PrepareError(f"{index}: has no weight_map; copy it again")
-    files = [index.parent / str(name) for name in sorted(set(map(str, weight_map.values())))]
+    return sorted(set(map(str, weight_map.values())))
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    files = [index.parent / name for name in indexed_names(index)]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise PrepareError(

@@ -1,7 +1,9 @@
 """What can go wrong while preparing a model."""
 
+from headrace_server.errors import HeadraceError
 
-class PrepareError(Exception):
+
+class PrepareError(HeadraceError):
     """The model cannot be prepared. The message is one line: which path or name, what is wrong, what to do."""
 
     def __init__(self, message: str) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import huggingface_hub
-from huggingface_hub import errors
+from huggingface_hub import constants, errors
 
-from headrace_server.prepare.checkpoint import INDEX, SINGLE, check_config, check_directory
+from headrace_server.prepare.checkpoint import INDEX, SINGLE, check_config, check_directory, indexed_names
 from headrace_server.prepare.errors import PrepareError
-from headrace_server.prepare.progress import LineProgress
+from headrace_server.prepare.progress import single_bar
 
 ANSWER_WITHIN = 8.0
 """Seconds that the hub has to answer the first question, name resolution and connecting included."""
@@ -46,7 +46,7 @@ def fetch(repo: str, revision: str | None, cache: Path) -> tuple[Path, str]:
 
     PrepareError when the repository can't be had or can't be served.
     """
-    branch = revision or huggingface_hub.constants.DEFAULT_REVISION
+    branch = revision or constants.DEFAULT_REVISION
     try:
         info = _within(
             ANSWER_WITHIN, lambda: huggingface_hub.HfApi().model_info(repo, revision=revision, timeout=_CONNECT_WITHIN)
@@ -59,7 +59,9 @@ def fetch(repo: str, revision: str | None, cache: Path) -> tuple[Path, str]:
         raise PrepareError(f"{repo}: not a valid hub id ({error}); check the spelling") from None
     except PrepareError:
         raise
-    except Exception as error:  # the hub library raises its HTTP library's errors, which differ between its versions
+    except Exception as error:
+        if not _is_of_the_network(error):
+            raise
         directory = _cached_instead(repo, branch, cache, error)
     check_directory(directory)
     return directory, directory.name
@@ -70,30 +72,40 @@ def _download(repo: str, branch: str, cache: Path, files: Sequence[str]) -> Path
     for required, advice in (("config.json", "choose another model"), ("tokenizer.json", _NO_TOKENIZER)):
         if required not in files:
             raise PrepareError(f"{repo}: the repository has no {required}; {advice}")
-    directory = _snapshot(repo, branch, cache, [name for name in DOCUMENTS if name in files])
+    documents = [name for name in (*DOCUMENTS, INDEX) if name in files]
+    directory = _snapshot(repo, branch, cache, documents)
     check_config(directory / "config.json")
-    return _snapshot(repo, branch, cache, [*(name for name in DOCUMENTS if name in files), *weights])
+    if INDEX in documents:
+        weights = indexed_names(directory / INDEX)
+    return _snapshot(repo, branch, cache, documents + [glob.escape(name) for name in weights])
 
 
 _NO_TOKENIZER = "save its tokenizer in the fast form (transformers' save_pretrained writes it) in a local copy"
 
 
-def _snapshot(repo: str, branch: str, cache: Path, names: Sequence[str], **options: Any) -> Path:
-    if not sys.stderr.isatty():
-        options["tqdm_class"] = LineProgress
-    path = huggingface_hub.snapshot_download(
-        repo, revision=branch, cache_dir=cache, allow_patterns=[glob.escape(name) for name in names], **options
-    )
+def _snapshot(repo: str, branch: str, cache: Path, patterns: Sequence[str], **options: Any) -> Path:
+    bars = single_bar(f"Downloading {repo}")
+    try:
+        path = huggingface_hub.snapshot_download(
+            repo,
+            revision=branch,
+            cache_dir=cache,
+            allow_patterns=list(patterns),
+            tqdm_class=bars,
+            **options,
+        )
+    finally:
+        bars.close_all()  # the library leaves that to the garbage collector, after our own last line
     return Path(path)
 
 
 def _weights_among(repo: str, files: Sequence[str]) -> list[str]:
     """The weight files to fetch: those of transformers' naming; PrepareError when there are none."""
     weights = [name for name in files if "/" not in name and name.endswith(".safetensors")]
-    if INDEX in files:
-        return [INDEX, *(name for name in weights if name.startswith("model-"))]
     if SINGLE in weights:
         return [SINGLE]
+    if INDEX in files and weights:
+        return weights  # its content, fetched first, says which of them
     if named := [name for name in weights if name.startswith("model")]:
         return named
     if ggufs := [name for name in files if name.endswith(".gguf")]:
@@ -112,7 +124,8 @@ def _cached_instead(repo: str, branch: str, cache: Path, error: Exception) -> Pa
     """The snapshot that an earlier run downloaded; PrepareError about `error` when there is no complete one."""
     reason = _explain(repo, error)
     try:
-        directory = _snapshot(repo, branch, cache, [*DOCUMENTS, INDEX, "model*.safetensors"], local_files_only=True)
+        # The documents came first, so a snapshot with all of its weights has them too.
+        directory = _snapshot(repo, branch, cache, ["config.json", "tokenizer.json"], local_files_only=True)
         check_directory(directory)
     except (PrepareError, OSError):
         raise PrepareError(reason) from None
@@ -120,9 +133,16 @@ def _cached_instead(repo: str, branch: str, cache: Path, error: Exception) -> Pa
     return directory
 
 
+def _is_of_the_network(error: Exception) -> bool:
+    """Whether asking failed, and not this program: the hub library lets its HTTP library's errors through, and which
+    library that is depends on its version."""
+    libraries = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    return isinstance(error, OSError) or bool(libraries & {"httpx", "httpx2", "requests"})
+
+
 def _explain(repo: str, error: Exception) -> str:
     """What went wrong with the hub, in one sentence that says what to do."""
-    endpoint = huggingface_hub.constants.ENDPOINT
+    endpoint = constants.ENDPOINT
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return (

@@ -50,17 +50,17 @@ def prepare(request: Request) -> Prepared:
     path = Path(name).expanduser()
     if name == EMBEDDED:
         return _prepare_embedded(request)
-    if path.is_dir():
+    if name and path.is_dir():
         check_directory(path)
         return Prepared(str(path.absolute()), name, None)
     if path.suffix.lower() == ".gguf":
         return _prepare_gguf(path, request)
-    if path.exists():
+    if name and path.exists():
         raise PrepareError(f"{path}: not a model; name a directory, a .gguf file or a hub id such as org/name")
     if _HUB_ID.fullmatch(name):
         return _prepare_hub(request)
     raise PrepareError(
-        f"{name}: there is no such directory or .gguf file, and it is no hub id (org/name); check the spelling"
+        f"{name!r}: there is no such directory or .gguf file, and it is no hub id (org/name); check the spelling"
     )
 
 

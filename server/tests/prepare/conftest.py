@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tiny_models, block_formats, fake_hub
+sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside this file
+
+from prepare_runs import Outcome, command, environment
 
 from headrace_server.prepare.cli import main
-
-SERVER = Path(__file__).parents[2]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run of the command left."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def result(self) -> dict[str, Any]:
-        """The JSON line of a run that succeeded."""
-        assert self.status == 0, self.err
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-    @property
-    def directory(self) -> Path:
-        """Where the prepared model is."""
-        return Path(self.result["model_dir"])
-
-    @property
-    def error(self) -> str:
-        """The one line that a run that failed ends with."""
-        assert self.status == 1, self.out
-        assert self.out == ""
-        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1
-        assert self.err.endswith(lines[0] + "\n")
-        assert "Traceback" not in self.err
-        return lines[0]
 
 
 @pytest.fixture
@@ -69,19 +33,14 @@ def prepare(cache, capsys):
     return run
 
 
-def command(*flags: object, **environ: str) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of `python -m headrace_server.prepare` as a process of its own."""
-    words = [sys.executable, "-m", "headrace_server.prepare", *map(str, flags)]
-    return words, {**os.environ, "PYTHONPATH": str(SERVER), "OMP_NUM_THREADS": "1", **environ}
-
-
 @pytest.fixture
 def prepare_process():
     """Runs the command as a process: prepare_process(*flags, NAME=value of an environment variable)."""
 
-    def run(*flags: object, **environ: str) -> Outcome:
-        words, environment = command(*flags, **environ)
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    def run(*flags: object, **values: str) -> Outcome:
+        done = subprocess.run(
+            command(*flags), env=environment(**values), capture_output=True, text=True, timeout=120, check=False
+        )
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run

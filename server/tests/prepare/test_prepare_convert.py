@@ -10,7 +10,7 @@ import torch
 from block_formats import SIZES, dequantize, random_blocks
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import load_file
-from tiny_models import HEAD_DIM, HIDDEN, INNER, KV_HEADS, LAYERS, TinyTokenizer, random_tensors, write_gguf
+from tiny_ggufs import HEAD_DIM, HIDDEN, INNER, KV_HEADS, LAYERS, TinyTokenizer, random_tensors, write_gguf
 from transformers import AutoModelForCausalLM
 
 from headrace_server.prepare.bfloat16 import to_bfloat16
