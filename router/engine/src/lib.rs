@@ -1,7 +1,43 @@
-//! The async driver: owns one scheduler and one logical shard.
+//! The async driver: owns one scheduler and one logical shard, and gives each caller a stream of updates.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `generation.rs` | what a caller gives and gets |
+//! | `engine.rs` | [`Engine`]: the handle that callers hold |
+//! | `stream.rs` | [`Generation`]: the updates of one request; dropping it cancels |
+//! | `departures.rs` | who left, never lost and never waiting for room |
+//! | `driver.rs` | the one task that owns everything: commands, results, when to send |
+//! | `link.rs` | the session with the shard, and how it comes back |
+//! | `landing.rs` | a step's result becomes tokens, updates and ends |
+//! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
+//! | `pacing.rs` | when the next step goes out; pure |
+//! | `published.rs`, `telemetry.rs`, `health.rs` | what others may see while it runs |
+//!
+//! The scheduler decides; this crate waits and calls. Nothing here blocks the reactor: text is O(1) per token, tensors
+//! are the shard's. Nothing grows without bound: commands wait in a bounded channel (so callers feel a slow engine), and
+//! each stream's buffer is bounded (so a reader that is too slow is cancelled, and holds nobody else back).
 
+mod answer;
+mod answer_text;
+mod command;
+mod config;
+mod departures;
+mod driver;
+mod engine;
 mod generation;
+mod health;
+mod landing;
+mod link;
+mod pacing;
+mod published;
+mod stream;
+mod telemetry;
 
+pub use config::{EngineConfig, Recovery};
+pub use driver::EngineStopped;
+pub use engine::{Engine, EngineTask};
 pub use generation::{
     FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, StopText, Timings, TopToken, Update,
 };
+pub use published::{EngineSnapshot, EngineState};
+pub use stream::Generation;

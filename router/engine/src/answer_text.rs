@@ -1,0 +1,220 @@
+//! The text of one answer: as it grows, where it stops, and what is kept of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use headrace_scheduler::TokenId;
+use headrace_text::{Detokenizer, SpecialTokens, StopMatch, StopMatcher, Tokenizer};
+
+use crate::generation::StopText;
+
+/// Two texts grow side by side: the *shown* one, special tokens included, which the events carry and in which stop
+/// strings are looked for; and the *plain* one, without them, which is the answer.
+pub(crate) struct AnswerText {
+    tokenizer: Arc<Tokenizer>,
+    stop_text: StopText,
+    stops: StopMatcher,
+    shown: Detokenizer,
+    /// Bytes of shown text so far.
+    shown_len: usize,
+    /// Its end that is not in an event yet, because it may become a stop string that must never appear.
+    held: String,
+    /// Where special tokens lie in the shown text; kept only while there are stop strings.
+    specials: Vec<Range<usize>>,
+    plain: Detokenizer,
+    text: String,
+}
+
+/// What a token adds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// For the token's event.
+    pub text: String,
+    pub special: bool,
+    /// A stop string is complete: the answer ends here.
+    pub stopped: bool,
+}
+
+impl AnswerText {
+    pub(crate) fn new(tokenizer: Arc<Tokenizer>, stops: &[String], stop_text: StopText) -> Self {
+        Self {
+            stop_text,
+            stops: StopMatcher::new(stops),
+            shown: Detokenizer::new(tokenizer.clone(), SpecialTokens::Show),
+            shown_len: 0,
+            held: String::new(),
+            specials: Vec::new(),
+            plain: Detokenizer::new(tokenizer.clone(), SpecialTokens::Skip),
+            text: String::new(),
+            tokenizer,
+        }
+    }
+
+    pub(crate) fn push(&mut self, token: TokenId) -> Growth {
+        let special = self.tokenizer.is_special(token);
+        let piece = self.shown.push(token);
+        self.plain.push_into(token, &mut self.text);
+        let start = self.shown_len;
+        self.shown_len += piece.len();
+        if special && !self.stops.is_empty() {
+            self.specials.push(start..self.shown_len);
+        }
+        match self.stops.push(&piece) {
+            Some(found) => Growth { text: self.stop_at(found, piece), special, stopped: true },
+            None => Growth { text: self.release(piece), special, stopped: false },
+        }
+    }
+
+    /// The answer ends without a stop string: text that was held back, for the last event.
+    pub(crate) fn finish(&mut self) -> String {
+        self.text.push_str(&self.plain.finish());
+        let mut rest = std::mem::take(&mut self.held);
+        rest.push_str(&self.shown.finish());
+        rest
+    }
+
+    /// The whole answer.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// What of `piece`, and of what was held before it, may be shown.
+    fn release(&mut self, piece: String) -> String {
+        if self.stop_text == StopText::Keep || self.stops.is_empty() {
+            return piece;
+        }
+        self.held.push_str(&piece);
+        let decided = self.held.len() - self.stops.undecided();
+        let kept = self.held.split_off(decided);
+        std::mem::replace(&mut self.held, kept)
+    }
+
+    /// Cuts the answer at the stop string. Returns the text of the event that completed it.
+    fn stop_at(&mut self, found: StopMatch, piece: String) -> String {
+        match self.stop_text {
+            StopText::Keep => {
+                self.cut(found.end);
+                piece
+            }
+            StopText::Strip => {
+                self.cut(found.start);
+                let mut shown = std::mem::take(&mut self.held);
+                shown.push_str(&piece);
+                // What was shown already ends where the match starts, at the latest: the rest was undecided.
+                shown.truncate(shown.len().saturating_sub(self.shown_len - found.start));
+                shown
+            }
+        }
+    }
+
+    /// Drops from the plain text what the shown text has from byte `at` on. Counted from the end: there the two differ
+    /// by special tokens only, while at the start a decoder may treat leading spaces differently.
+    fn cut(&mut self, at: usize) {
+        let special: usize = self.specials.iter().map(|span| span.end.saturating_sub(span.start.max(at))).sum();
+        let dropped = (self.shown_len - at).saturating_sub(special);
+        let mut kept = self.text.len().saturating_sub(dropped);
+        while !self.text.is_char_boundary(kept) {
+            kept -= 1;
+        }
+        self.text.truncate(kept);
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/world/tokenizer.rs"]
+mod tokenizer;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::tokenizer::{END, bytes, ids};
+    use super::*;
+
+    /// The stop string that ends first, the longer of two; on the whole text.
+    fn search(shown: &str, stops: &[String]) -> Option<(usize, usize)> {
+        let ends = (1..=shown.len()).filter(|&end| shown.is_char_boundary(end));
+        ends.filter_map(|end| {
+            let lengths = stops.iter().filter(|stop| !stop.is_empty() && shown[..end].ends_with(stop.as_str()));
+            lengths.map(|stop| end - stop.len()).min().map(|start| (start, end))
+        })
+        .next()
+    }
+
+    /// The first `at` bytes of the shown text without special tokens.
+    fn plain(tokens: &[TokenId], at: usize) -> String {
+        let mut left = at;
+        let mut text = String::new();
+        for &token in tokens {
+            let piece = bytes().token_text(token);
+            let seen = &piece[..left.min(piece.len())];
+            left -= seen.len();
+            if token != END {
+                text.push_str(seen);
+            }
+        }
+        text
+    }
+
+    fn any_tokens() -> impl Strategy<Value = Vec<TokenId>> {
+        prop::collection::vec(prop::sample::select([ids("ab<|"), vec![END]].concat()), 0..40)
+    }
+
+    proptest! {
+        /// Also where stop strings begin, end or lie within special tokens.
+        #[test]
+        fn events_and_answer_equal_a_search_in_the_whole_text(
+            tokens in any_tokens(),
+            stops in prop::collection::vec("[ab]{0,3}|a<|d\\|>a?|b<\\|end|<", 0..3),
+            strip in any::<bool>(),
+        ) {
+            let mode = if strip { StopText::Strip } else { StopText::Keep };
+            let mut answer = AnswerText::new(bytes(), &stops, mode);
+            let shown: String = tokens.iter().map(|&token| bytes().token_text(token)).collect();
+            let mut events = String::new();
+            let mut grown = 0;
+            let mut stopped = false;
+            for &token in &tokens {
+                let growth = answer.push(token);
+                events.push_str(&growth.text);
+                grown += bytes().token_text(token).len();
+                stopped = growth.stopped;
+                prop_assert_eq!(growth.special, token == END);
+                if stopped {
+                    break;
+                }
+            }
+            match search(&shown, &stops) {
+                Some((start, end)) => {
+                    prop_assert!(stopped);
+                    prop_assert_eq!(events, if strip { &shown[..start] } else { &shown[..grown] });
+                    prop_assert_eq!(answer.into_text(), plain(&tokens, if strip { start } else { end }));
+                }
+                None => {
+                    prop_assert!(!stopped);
+                    events.push_str(&answer.finish());
+                    prop_assert_eq!(&events, &shown);
+                    prop_assert_eq!(answer.into_text(), plain(&tokens, shown.len()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn text_that_may_become_a_stop_string_is_held_back_only_when_it_is_stripped() {
+        for (mode, texts) in [(StopText::Keep, ["a", "b", "a"]), (StopText::Strip, ["", "", "ab"])] {
+            let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], mode);
+            let pushed: Vec<String> = ids("aba").iter().map(|&token| answer.push(token).text).collect();
+            assert_eq!(pushed, texts);
+            assert_eq!(answer.finish(), if mode == StopText::Keep { "" } else { "a" });
+        }
+    }
+
+    #[test]
+    fn an_answer_that_ends_inside_a_character_keeps_its_complete_ones() {
+        let mut answer = AnswerText::new(bytes(), &[], StopText::Keep);
+        let texts: String = ids("aé")[..2].iter().map(|&token| answer.push(token).text).collect();
+        assert_eq!((texts.as_str(), answer.finish().as_str()), ("a", ""));
+        assert_eq!(answer.into_text(), "a");
+    }
+}

@@ -1,0 +1,24 @@
+//! What callers ask of the driver.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::generation::{GenerationError, GenerationRequest};
+use crate::stream::Generation;
+
+/// Commands that may wait for the driver. More than it handles between two steps under any load that makes sense; a
+/// caller beyond it waits.
+pub(crate) const MAX_WAITING_COMMANDS: usize = 256;
+
+pub(crate) enum Command {
+    Generate(Box<Submission>),
+    /// Answered at once by a driver that lives.
+    Ping(oneshot::Sender<()>),
+}
+
+pub(crate) struct Submission {
+    pub request: GenerationRequest,
+    pub submitted: Instant,
+    /// If the caller is gone, the generation comes back and its drop cancels it.
+    pub reply: oneshot::Sender<Result<Generation, GenerationError>>,
+}

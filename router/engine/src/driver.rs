@@ -1,0 +1,316 @@
+//! The one task that owns the scheduler and the session with the shard.
+//!
+//! Each turn it waits for one thing (somebody left, a result, a new request, the moment to send), takes all that waits
+//! with it, and then sends what may be sent: so a request that has arrived is in the very next plan.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant as Wall};
+
+use headrace_scheduler::{Micros, Request, RequestId, Scheduler};
+use headrace_shard::{LogicalShard, Sampling, Session, ShardError};
+use headrace_text::Tokenizer;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::answer::Answer;
+use crate::command::{Command, MAX_WAITING_COMMANDS, Submission};
+use crate::config::EngineConfig;
+use crate::departures::Departures;
+use crate::generation::{GenerationError, GenerationRequest};
+use crate::landing::SentSteps;
+use crate::link::{Arrival, Link};
+use crate::pacing::{Pacing, Shape};
+use crate::published::Published;
+use crate::stream::{Deliverer, Generation};
+use crate::telemetry::{CancelCause, Telemetry};
+
+/// The reactor's timers are a millisecond coarse, and late rather than early.
+const TIMER_GRAIN: Micros = Micros(1_000);
+
+/// Why the engine's task ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineStopped {
+    /// Every handle was dropped, and what ran is finished.
+    #[error("nobody uses it any more")]
+    Unused,
+    #[error("the shard died: {0}")]
+    ShardDied(String),
+    /// The task itself failed.
+    #[error("its task broke: {0}")]
+    Broken(String),
+}
+
+pub(crate) struct Driver {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) answers: HashMap<RequestId, Answer>,
+    pub(crate) sent: SentSteps,
+    pub(crate) pacing: Pacing,
+    pub(crate) telemetry: Telemetry,
+    /// Answers that got a token this turn; kept for its allocation.
+    pub(crate) grown: Vec<RequestId>,
+    link: Link,
+    tokenizer: Arc<Tokenizer>,
+    commands: mpsc::Receiver<Command>,
+    departures: Arc<Departures>,
+    published: Arc<Published>,
+    stream_buffer: usize,
+    /// Prompt and answer tokens, at most, of what runs.
+    running_budget: u64,
+    /// Moment 0.
+    began: Instant,
+}
+
+/// What a turn begins with.
+enum Wake {
+    Departure,
+    Shard(Arrival),
+    Command(Option<Command>),
+    Due,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        config: EngineConfig,
+        shard: LogicalShard,
+        session: Session,
+        tokenizer: Arc<Tokenizer>,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
+        let pool_tokens = u64::from(config.scheduler.total_blocks.0) * u64::from(config.scheduler.block_size.0);
+        let scheduler = Scheduler::new(config.scheduler);
+        let published = Arc::new(Published::new(&scheduler.stats()));
+        Self {
+            scheduler,
+            answers: HashMap::new(),
+            sent: SentSteps::default(),
+            pacing: Pacing::default(),
+            telemetry: Telemetry::new(pool_tokens),
+            grown: Vec::new(),
+            link: Link::new(shard, session, config.recovery),
+            tokenizer,
+            commands,
+            departures: Arc::default(),
+            published,
+            stream_buffer: config.stream_buffer,
+            running_budget: 0,
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.published.clone()
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        self.moment(Instant::now())
+    }
+
+    /// Runs until the shard is dead for good, or nobody holds a handle and nothing runs.
+    pub(crate) async fn run(mut self) -> EngineStopped {
+        loop {
+            let wake = self.wait().await;
+            match self.turn(wake) {
+                Ok(()) if self.commands.is_closed() && self.commands.is_empty() && self.answers.is_empty() => {
+                    return self.stop(EngineStopped::Unused);
+                }
+                Ok(()) => tokio::task::coop::consume_budget().await,
+                Err(error) => return self.stop(EngineStopped::ShardDied(error.to_string())),
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Wake {
+        let due = self.due().map(|due| self.began + Duration::from_micros(due.0));
+        let due = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.departures.wait() => Wake::Departure,
+            arrival = self.link.next() => Wake::Shard(arrival),
+            command = self.commands.recv(), if !self.commands.is_closed() || !self.commands.is_empty() => {
+                Wake::Command(command)
+            }
+            () = due => Wake::Due,
+        }
+    }
+
+    /// Deals with what woke the driver and with all that waits beside it, then sends. The error is the shard's death.
+    fn turn(&mut self, wake: Wake) -> Result<(), ShardError> {
+        match wake {
+            Wake::Shard(Arrival::Result(result)) => self.land(result),
+            Wake::Shard(arrival) => self.session_changed(arrival)?,
+            Wake::Command(Some(command)) => self.obey(command),
+            Wake::Command(None) | Wake::Departure | Wake::Due => {}
+        }
+        for _ in 0..MAX_WAITING_COMMANDS {
+            let Ok(command) = self.commands.try_recv() else { break };
+            self.obey(command);
+        }
+        self.let_departed_go();
+        if let Err(error) = self.send() {
+            let arrival = self.link.lost(error);
+            self.session_changed(arrival)?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Generate(submission) => {
+                let Submission { request, submitted, reply } = *submission;
+                // If the caller left, the generation comes back in the error and its drop cancels it.
+                drop(reply.send(self.submit(request, submitted)));
+            }
+            Command::Ping(reply) => drop(reply.send(())),
+        }
+    }
+
+    fn submit(&mut self, request: GenerationRequest, submitted: Instant) -> Result<Generation, GenerationError> {
+        if !self.published.is_serving() {
+            return Err(GenerationError::ShuttingDown);
+        }
+        let plain = Request {
+            prompt: request.prompt.clone(),
+            max_new_tokens: request.max_new_tokens,
+            ignore_eos: request.ignore_eos,
+        };
+        let id = self.scheduler.submit(plain, self.now()).map_err(GenerationError::Rejected)?;
+        let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());
+        let answer = Answer::new(&request, deliverer, &self.tokenizer, self.moment(submitted));
+        self.answers.insert(id, answer);
+        self.published.set_idle(false);
+        Ok(generation)
+    }
+
+    /// Cancels every request whose reader left; one that has ended meanwhile is not there any more.
+    fn let_departed_go(&mut self) {
+        let now = self.now();
+        for request in self.departures.take() {
+            if self.remove(request).is_some() {
+                self.scheduler.cancel(request, now);
+                self.telemetry.cancelled(CancelCause::ClientLeft);
+            }
+        }
+        self.deliver_events(&mut [], now);
+    }
+
+    /// Sends filters and as many steps as may be in flight now.
+    fn send(&mut self) -> Result<(), ShardError> {
+        while self.link.is_open() && self.due().is_none() {
+            let now = self.now();
+            let plan = self.scheduler.plan_step(now);
+            self.deliver_events(&mut [], now);
+            self.send_filter()?;
+            let Some(plan) = plan else { break };
+            let sampling = plan.admitted.iter().map(|admission| self.admit(admission.request, now)).collect::<Vec<_>>();
+            self.link.send_step(&plan, &sampling)?;
+            let shape = Shape::of(&plan);
+            self.telemetry.sent(&plan, shape.kind);
+            self.pacing.sent(shape, now);
+            self.sent.push(plan);
+        }
+        Ok(())
+    }
+
+    /// When the next step may go out, if that is later than now.
+    fn due(&self) -> Option<Micros> {
+        if !self.link.is_open() || self.sent.len() != 1 {
+            return None;
+        }
+        let due = self.pacing.due()?.saturating_sub(TIMER_GRAIN);
+        (due > self.now()).then_some(due)
+    }
+
+    fn send_filter(&mut self) -> Result<(), ShardError> {
+        let mut ended = Vec::new();
+        while let Some(release) = self.scheduler.poll_release() {
+            ended.push(release);
+        }
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let began = Wall::now();
+        self.link.send_filter(&ended)?;
+        self.telemetry.filtered(began.elapsed());
+        Ok(())
+    }
+
+    /// The request gets a row: how it samples.
+    fn admit(&mut self, request: RequestId, now: Micros) -> Sampling {
+        // The scheduler plans no request that has ended, so the answer is there.
+        let Some(answer) = self.answers.get_mut(&request) else { return Sampling::greedy() };
+        answer.admit(now);
+        if !std::mem::replace(&mut answer.running, true) {
+            self.running_budget += answer.budget;
+        }
+        answer.sampling.clone()
+    }
+
+    /// The request gave its row back and waits again.
+    pub(crate) fn vacate(&mut self, request: RequestId) {
+        let Some(answer) = self.answers.get_mut(&request) else { return };
+        if std::mem::take(&mut answer.running) {
+            self.running_budget = self.running_budget.saturating_sub(answer.budget);
+        }
+    }
+
+    /// Forgets a request: the only place where an answer leaves.
+    pub(crate) fn remove(&mut self, request: RequestId) -> Option<Answer> {
+        self.vacate(request);
+        self.answers.remove(&request)
+    }
+
+    /// All KV is gone, everybody waits again: streams go on when a new session is open.
+    fn session_changed(&mut self, arrival: Arrival) -> Result<(), ShardError> {
+        match arrival {
+            Arrival::Dead(error) => return Err(error),
+            Arrival::Lost(error) => {
+                tracing::warn!(%error, running = self.answers.len(), "the session was lost; opening a new one");
+                let now = self.now();
+                self.sent.clear();
+                self.pacing.session_lost();
+                self.scheduler.session_lost(now);
+                self.deliver_events(&mut [], now);
+            }
+            Arrival::Opened => tracing::info!(waiting = self.answers.len(), "a new session is open"),
+            Arrival::Result(result) => self.land(result),
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let stats = self.scheduler.stats();
+        self.published.publish(&stats);
+        self.telemetry.publish(&stats, self.running_budget, self.pacing.hop());
+        self.published.set_idle(self.answers.is_empty() && stats.steps_in_flight == 0);
+    }
+
+    fn stop(&mut self, stopped: EngineStopped) -> EngineStopped {
+        if let EngineStopped::ShardDied(reason) = &stopped {
+            tracing::error!(reason, failed = self.answers.len(), "the shard died; every generation fails");
+            // Dead first: whoever learns of a failed generation must not be told that the engine serves.
+            self.published.die(reason);
+            for (_, answer) in self.answers.drain() {
+                answer.fail(GenerationError::ShardDied(reason.clone()));
+            }
+        }
+        stopped
+    }
+
+    fn moment(&self, instant: Instant) -> Micros {
+        Micros(instant.saturating_duration_since(self.began).as_micros() as u64)
+    }
+}
+
+impl Drop for Driver {
+    /// Whatever ended the task, nobody waits for it in vain.
+    fn drop(&mut self) {
+        self.published.die("the engine's task has ended");
+    }
+}

@@ -1,0 +1,165 @@
+//! A step's result becomes tokens, updates and ends.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use headrace_scheduler::{Event, FinishReason as Ended, Micros, RequestId, Row, Sample, StepOutcome, StepPlan};
+use headrace_shard::{SampledToken, StepResult};
+
+use crate::driver::Driver;
+use crate::generation::{FinishReason, GenerationError};
+use crate::pacing::{Kind, Shape};
+use crate::stream::Full;
+use crate::telemetry::{CancelCause, Landed};
+
+/// Steps sent whose result has not come, oldest first.
+#[derive(Default)]
+pub(crate) struct SentSteps {
+    plans: VecDeque<StepPlan>,
+}
+
+impl SentSteps {
+    pub(crate) fn push(&mut self, plan: StepPlan) {
+        self.plans.push_back(plan);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.plans.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.plans.clear();
+    }
+
+    /// The plan of the step that landed: results come in the order of the plans.
+    fn land(&mut self) -> Option<StepPlan> {
+        self.plans.pop_front()
+    }
+}
+
+impl Driver {
+    /// Takes a step's result: every token it holds is on its way to its reader when this returns.
+    pub(crate) fn land(&mut self, mut result: StepResult) {
+        let Some(plan) = self.sent.land() else { return };
+        let now = self.now();
+        let computed = result.error.is_none();
+        let busy = self.pacing.landed(result.timing, computed, now);
+        let kind = Shape::of(&plan).kind;
+        let began = Instant::now();
+        self.note_failures(&plan, &result);
+        self.note_prompt_logprobs(&plan, &result);
+        let outcome = outcome_of(&plan, &result);
+        self.scheduler.complete_step(result.step, outcome, now);
+        self.deliver_events(&mut result.samples, now);
+        let text = began.elapsed();
+        self.telemetry.landed(&Landed { kind, computed, timing: result.timing, busy, text });
+        if let Some(error) = &result.error {
+            let method = if kind == Kind::Prefill { "prefill" } else { "decode" };
+            tracing::error!(step = result.step.0, method, error, "a step failed");
+        }
+    }
+
+    /// Remembers the shard's sentences until the scheduler ends the requests they are about.
+    fn note_failures(&mut self, plan: &StepPlan, result: &StepResult) {
+        for (row, sentence) in &result.row_errors {
+            if let Some(answer) = request_of(plan, *row).and_then(|request| self.answers.get_mut(&request)) {
+                answer.failure = Some(sentence.clone());
+            }
+        }
+        let Some(sentence) = &result.error else { return };
+        for request in requests_of(plan) {
+            if let Some(answer) = self.answers.get_mut(&request) {
+                answer.failure = Some(sentence.clone());
+            }
+        }
+    }
+
+    fn note_prompt_logprobs(&mut self, plan: &StepPlan, result: &StepResult) {
+        for (request, logprobs) in &result.prompt_logprobs {
+            let chunk = plan.chunks.iter().find(|chunk| chunk.request == *request);
+            if let (Some(chunk), Some(answer)) = (chunk, self.answers.get_mut(request)) {
+                answer.add_prompt_logprobs(chunk.start, logprobs);
+            }
+        }
+    }
+
+    /// Deals with all that the scheduler has to say. `samples` are those of the step that just landed.
+    pub(crate) fn deliver_events(&mut self, samples: &mut [SampledToken], now: Micros) {
+        let mut grown = std::mem::take(&mut self.grown);
+        while let Some(event) = self.scheduler.poll_event() {
+            match event {
+                Event::Token { request, token, sample, .. } => {
+                    let Some(answer) = self.answers.get_mut(&request) else { continue };
+                    if answer.push(token, samples.get(sample as usize), now) {
+                        self.scheduler.stop(request, now);
+                        self.end_with(request, FinishReason::StopString);
+                    } else {
+                        grown.push(request);
+                    }
+                }
+                Event::Preempted { request } => self.vacate(request),
+                Event::Finished { request, reason, .. } => self.finished(request, reason),
+            }
+        }
+        grown.drain(..).for_each(|request| self.flush(request, now));
+        self.grown = grown;
+    }
+
+    /// Delivers the newest token of an answer that goes on; an answer that ended has delivered it already.
+    fn flush(&mut self, request: RequestId, now: Micros) {
+        let Some(Err(Full { unread })) = self.answers.get_mut(&request).map(|answer| answer.flush()) else { return };
+        self.scheduler.cancel(request, now);
+        self.telemetry.cancelled(CancelCause::SlowReader);
+        if let Some(answer) = self.remove(request) {
+            answer.fail(GenerationError::SlowReader { unread });
+        }
+    }
+
+    /// An answer that the engine ended itself, by a stop string or a cancellation, is gone already.
+    fn finished(&mut self, request: RequestId, reason: Ended) {
+        match reason {
+            Ended::Length => self.end_with(request, FinishReason::Length),
+            Ended::EndOfSequence => self.end_with(request, FinishReason::EndOfSequence),
+            Ended::StopString => self.end_with(request, FinishReason::StopString),
+            Ended::Cancelled => drop(self.remove(request)),
+            Ended::Failed => {
+                if let Some(mut answer) = self.remove(request) {
+                    let sentence = answer.failure.take().unwrap_or_else(|| "the shard sampled no token".to_owned());
+                    answer.fail(GenerationError::Shard(sentence));
+                }
+            }
+        }
+    }
+
+    fn end_with(&mut self, request: RequestId, reason: FinishReason) {
+        if let Some(answer) = self.remove(request) {
+            answer.finish(reason);
+        }
+    }
+}
+
+fn outcome_of(plan: &StepPlan, result: &StepResult) -> StepOutcome {
+    if result.error.is_some() {
+        return StepOutcome::Failed;
+    }
+    let failed: Vec<Row> = result.row_errors.iter().map(|(row, _)| *row).collect();
+    let sample = |(sampled, (_, row)): (&SampledToken, (RequestId, Row))| {
+        if failed.contains(&row) { Sample::Failed } else { Sample::Token(sampled.token) }
+    };
+    let samples = result.samples.iter().zip(plan.sampling_rows()).map(sample).collect();
+    StepOutcome::Done { samples, failed }
+}
+
+/// Every request of a step with its row.
+fn rows_of(plan: &StepPlan) -> impl Iterator<Item = (Row, RequestId)> + '_ {
+    let chunks = plan.chunks.iter().map(|chunk| (chunk.row, chunk.request));
+    chunks.chain(plan.decodes.iter().map(|decode| (decode.row, decode.request)))
+}
+
+fn requests_of(plan: &StepPlan) -> impl Iterator<Item = RequestId> + '_ {
+    rows_of(plan).map(|(_, request)| request)
+}
+
+fn request_of(plan: &StepPlan, row: Row) -> Option<RequestId> {
+    rows_of(plan).find(|(of, _)| *of == row).map(|(_, request)| request)
+}

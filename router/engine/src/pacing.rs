@@ -1,0 +1,253 @@
+//! When the next step goes out. Pure: moments are arguments.
+//!
+//! Two steps may be in flight, so that the shard never waits for the router. But a step that is queued cannot take a
+//! newcomer any more, so it is queued as late as possible: when the running step's predicted end is nearer than a lead
+//! that covers the way to the shard.
+
+use std::collections::VecDeque;
+
+use headrace_scheduler::{Micros, StepPlan, Tokens};
+use headrace_shard::StepTiming;
+
+/// Shortest lead: timers and the reactor are about a millisecond coarse.
+const MIN_LEAD: Micros = Micros(2_000);
+/// The lead in hops.
+const LEAD_HOPS: u64 = 3;
+/// A step's weight in a smoothed time is one in this many.
+const SMOOTHING: u64 = 8;
+
+/// Predicts the end of the step under way from steps like it.
+#[derive(Debug, Default)]
+pub(crate) struct Pacing {
+    /// Smoothed overhead of the way to the shard and back.
+    hop: Option<Micros>,
+    decode: StepTimes,
+    prefill: StepTimes,
+    /// Oldest first.
+    in_flight: VecDeque<Sent>,
+    /// When the last result came.
+    landed: Micros,
+}
+
+/// What a step's time depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub kind: Kind,
+    /// Of the forward pass.
+    pub tokens: Tokens,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Prefill,
+    Decode,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    shape: Shape,
+    at: Micros,
+}
+
+impl Shape {
+    pub(crate) fn of(plan: &StepPlan) -> Self {
+        let kind = if plan.chunks.is_empty() { Kind::Decode } else { Kind::Prefill };
+        Self { kind, tokens: plan.tokens() }
+    }
+}
+
+impl Pacing {
+    pub(crate) fn sent(&mut self, shape: Shape, now: Micros) {
+        self.in_flight.push_back(Sent { shape, at: now });
+    }
+
+    /// The oldest step's result came. Learns only from steps that `computed`: a failed one says nothing of time.
+    /// Returns how long the step kept the shard busy as seen from here: since it was sent or the one before it landed.
+    pub(crate) fn landed(&mut self, timing: StepTiming, computed: bool, now: Micros) -> Micros {
+        let Some(sent) = self.in_flight.pop_front() else { return Micros::ZERO };
+        let busy = now.saturating_sub(sent.at.max(self.landed));
+        self.landed = now;
+        if computed {
+            let work = Micros(u64::from(timing.forward_us) + u64::from(timing.sampling_us));
+            let accounted = work + Micros(u64::from(timing.inbox_us));
+            let hop = now.saturating_sub(sent.at).saturating_sub(accounted);
+            self.hop = Some(self.hop.map_or(hop, |old| drift(old, hop)));
+            self.times(sent.shape.kind).learn(sent.shape.tokens, work);
+        }
+        busy
+    }
+
+    /// The session is over: nothing is in flight. What was learnt of times still holds.
+    pub(crate) fn session_lost(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// When the step after the one under way is to be sent. `None`: at once, for nothing is under way, or nothing is
+    /// known of steps like it.
+    pub(crate) fn due(&self) -> Option<Micros> {
+        let running = self.in_flight.front()?;
+        let times = match running.shape.kind {
+            Kind::Prefill => &self.prefill,
+            Kind::Decode => &self.decode,
+        };
+        let hop = self.hop?;
+        // A step that was queued began about one hop before the result of the one before it got here.
+        let began = running.at.max(self.landed.saturating_sub(hop));
+        let end = began + times.predict(running.shape.tokens)?;
+        let lead = MIN_LEAD.max(Micros(LEAD_HOPS * hop.0));
+        Some(end.saturating_sub(lead))
+    }
+
+    /// The smoothed overhead of the way to the shard and back.
+    pub(crate) fn hop(&self) -> Option<Micros> {
+        self.hop
+    }
+
+    fn times(&mut self, kind: Kind) -> &mut StepTimes {
+        match kind {
+            Kind::Prefill => &mut self.prefill,
+            Kind::Decode => &mut self.decode,
+        }
+    }
+}
+
+/// Smoothed step times by size: one bucket for each power of two of tokens.
+#[derive(Debug, Default)]
+struct StepTimes {
+    buckets: [Option<Micros>; u32::BITS as usize],
+}
+
+impl StepTimes {
+    fn learn(&mut self, tokens: Tokens, work: Micros) {
+        let bucket = &mut self.buckets[bucket(tokens)];
+        *bucket = Some(match *bucket {
+            // Too late a prediction leaves the shard idle, too early a one only delays a newcomer: fall fast.
+            Some(old) if work < old => Micros((old.0 + work.0) / 2),
+            Some(old) => drift(old, work),
+            None => work,
+        });
+    }
+
+    /// The time of steps of this size, or of the next smaller size known: rather too short than too long.
+    fn predict(&self, tokens: Tokens) -> Option<Micros> {
+        self.buckets[..=bucket(tokens)].iter().rev().find_map(|time| *time)
+    }
+}
+
+fn bucket(tokens: Tokens) -> usize {
+    tokens.0.max(1).ilog2() as usize
+}
+
+fn drift(old: Micros, new: Micros) -> Micros {
+    Micros((old.0 * (SMOOTHING - 1) + new.0) / SMOOTHING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECODE: Shape = Shape { kind: Kind::Decode, tokens: Tokens(4) };
+
+    fn timing(forward_us: u32) -> StepTiming {
+        StepTiming { inbox_us: 0, forward_us, sampling_us: 0 }
+    }
+
+    /// One step of `forward_us` and a hop of `hop_us` has been seen, from moment 0 on.
+    fn taught(forward_us: u32, hop_us: u64) -> (Pacing, Micros) {
+        let mut pacing = Pacing::default();
+        pacing.sent(DECODE, Micros(0));
+        let now = Micros(u64::from(forward_us) + hop_us);
+        pacing.landed(timing(forward_us), true, now);
+        (pacing, now)
+    }
+
+    #[test]
+    fn before_there_is_a_prediction_the_next_step_goes_at_once() {
+        let mut pacing = Pacing::default();
+        assert_eq!(pacing.due(), None);
+        pacing.sent(DECODE, Micros(5));
+        assert_eq!(pacing.due(), None);
+    }
+
+    #[test]
+    fn with_nothing_under_way_the_next_step_goes_at_once() {
+        assert_eq!(taught(30_000, 300).0.due(), None);
+    }
+
+    #[test]
+    fn the_next_step_goes_two_milliseconds_before_the_predicted_end() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.sent(DECODE, now);
+        assert_eq!(pacing.due(), Some(now + Micros(28_000)));
+    }
+
+    #[test]
+    fn over_a_slow_link_it_goes_three_hops_before() {
+        let (mut pacing, now) = taught(30_000, 2_000);
+        pacing.sent(DECODE, now);
+        assert_eq!(pacing.due(), Some(now + Micros(24_000)));
+    }
+
+    #[test]
+    fn a_step_shorter_than_the_lead_has_its_successor_sent_in_the_past() {
+        let (mut pacing, now) = taught(1_000, 300);
+        pacing.sent(DECODE, now);
+        assert!(pacing.due().is_some_and(|due| due <= now));
+    }
+
+    #[test]
+    fn a_queued_step_begins_when_the_one_before_it_ends() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.sent(DECODE, now);
+        let queued = now + Micros(28_000);
+        pacing.sent(DECODE, queued);
+        let landed = now + Micros(30_300);
+        let busy = pacing.landed(timing(30_000), true, landed);
+        assert_eq!(busy, Micros(30_300));
+        assert_eq!(pacing.due(), Some(landed - Micros(300) + Micros(28_000)));
+    }
+
+    #[test]
+    fn waiting_in_the_inbox_is_no_part_of_the_hop() {
+        let mut pacing = Pacing::default();
+        pacing.sent(DECODE, Micros(0));
+        pacing.landed(StepTiming { inbox_us: 9_000, forward_us: 700, sampling_us: 100 }, true, Micros(10_000));
+        assert_eq!(pacing.hop(), Some(Micros(200)));
+    }
+
+    #[test]
+    fn prefills_do_not_predict_decodes() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.sent(Shape { kind: Kind::Prefill, ..DECODE }, now);
+        assert_eq!(pacing.due(), None);
+    }
+
+    #[test]
+    fn a_size_not_seen_yet_is_predicted_by_the_next_smaller_one() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.sent(Shape { tokens: Tokens(200), ..DECODE }, now);
+        assert_eq!(pacing.due(), Some(now + Micros(28_000)));
+        pacing.session_lost();
+        pacing.sent(Shape { tokens: Tokens(1), ..DECODE }, now);
+        assert_eq!(pacing.due(), None);
+    }
+
+    #[test]
+    fn estimates_fall_fast_and_rise_slowly() {
+        let mut times = StepTimes::default();
+        times.learn(Tokens(4), Micros(8_000));
+        times.learn(Tokens(4), Micros(16_000));
+        assert_eq!(times.predict(Tokens(4)), Some(Micros(9_000)));
+        times.learn(Tokens(4), Micros(1_000));
+        assert_eq!(times.predict(Tokens(4)), Some(Micros(5_000)));
+    }
+
+    #[test]
+    fn a_failed_step_teaches_nothing() {
+        let mut pacing = Pacing::default();
+        pacing.sent(DECODE, Micros(0));
+        pacing.landed(timing(0), false, Micros(50));
+        assert_eq!(pacing.hop(), None);
+        assert_eq!(pacing.decode.predict(Tokens(4)), None);
+    }
+}
