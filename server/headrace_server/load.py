@@ -9,8 +9,8 @@ from headrace_server.attention.paged import PagedAttention
 from headrace_server.errors import ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
-from headrace_server.models.architectures import model_class
 from headrace_server.models.config import ModelConfig
+from headrace_server.models.registry import model_class
 from headrace_server.runner import Runner
 from headrace_server.weights.safetensors import Checkpoint
 

@@ -17,8 +17,8 @@ from headrace_server.errors import ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.model_thread import ModelThread
-from headrace_server.models.architectures import read_config
 from headrace_server.models.config import ModelConfig
+from headrace_server.models.registry import read_config
 from headrace_server.pb.shard_pb2_grpc import add_ShardServicer_to_server
 from headrace_server.service import ShardService
 from headrace_server.weights.index import checkpoint_files

@@ -89,9 +89,7 @@ class Checkpoint:
                 f"tensor '{name}' of {path} has shape {list(tensor.shape)}, but config.json makes it {list(shape)}"
             )
         if tensor.dtype not in _FLOATS:
-            raise WeightsError(
-                f"tensor '{name}' of {path} is {tensor.dtype}; only floating-point weights are supported"
-            )
+            raise WeightsError(f"tensor '{name}' of {path} is {tensor.dtype}; weights must be floating-point")
         return tensor
 
 

@@ -1,4 +1,4 @@
-"""Which architectures there are, and what their config.json leaves unsaid. A new one of the Llama family is an entry.
+"""How each architecture is computed, and what its config.json leaves unsaid. A new one of the Llama family is an entry.
 
 Where config.json is silent, transformers' configuration class of that architecture is the authority, so the
 defaults here are its defaults.

@@ -1,0 +1,164 @@
+"""A Runner with a router's bookkeeping around it: block tables, chunks, decodes. Seeded, in process, no protocol."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headrace_server.flags import parse_serve
+from headrace_server.load import load_runner
+from headrace_server.memory import Limits
+from headrace_server.models.registry import read_config
+from headrace_server.runner import Runner
+from headrace_server.sampling.parameters import SamplingParameters
+from headrace_server.step import NewRow, Step, StepResult
+from headrace_server.warmup import warm_up
+
+GREEDY = SamplingParameters()
+BLOCK_SIZE = 8
+NO_ROWS = np.empty(0, np.int64)
+
+
+def load(directory: Path, *flags: str, dtype: str = "float32") -> Runner:
+    """The Runner of a model directory, before Warmup."""
+    arguments = ["--model-dir", str(directory), "--uds-path", "unused", "--dtype", dtype, "--num-threads", "1"]
+    parsed = parse_serve([*arguments, "--block-size", str(BLOCK_SIZE), *flags])
+    return load_runner(parsed, read_config(parsed.model_dir))
+
+
+@dataclass
+class Held:
+    """One request: its tokens so far, and its blocks."""
+
+    tokens: list[int]
+    prompt_length: int
+    blocks: list[int]
+    computed: int = 0
+    results: list[StepResult] = field(default_factory=list)
+
+    @property
+    def answer(self) -> list[int]:
+        return self.tokens[self.prompt_length :]
+
+
+class World:
+    """Plans steps as a router would, and remembers what came back."""
+
+    def __init__(self, runner: Runner, *, max_rows: int = 16, max_total_tokens: int = 0, seed: int = 0) -> None:
+        self.runner = runner
+        num_blocks = max_rows * -(-(max_total_tokens or runner.model.config.max_positions) // BLOCK_SIZE)
+        warm_up(runner, Limits(max_rows, 16, max_total_tokens, num_blocks))
+        self.free = list(range(num_blocks))
+        random.Random(seed).shuffle(self.free)  # neighbours in a sequence are strangers in the pool
+        self.rows: dict[int, Held] = {}
+        self.steps = 0
+        self.epochs = 0
+
+    def step(
+        self,
+        *,
+        new: dict[int, tuple[list[int], SamplingParameters]] | None = None,
+        chunks: dict[int, int] | None = None,
+        decodes: Sequence[int] = (),
+        generated: dict[int, int] | None = None,
+    ) -> StepResult:
+        """One step: `new` row → (tokens, parameters); `chunks` row → tokens; `decodes` rows."""
+        chunks = chunks or {}
+        new_rows = tuple(self._admit(row, *what, (generated or {}).get(row, 0)) for row, what in (new or {}).items())
+        self.steps += 1
+        tables = [self._table(row, chunks.get(row, 1)) for row in (*chunks, *decodes)]
+        step = Step(
+            number=self.steps,
+            new_rows=new_rows,
+            chunk_rows=np.array(list(chunks), np.int64),
+            chunk_tokens=np.array(list(chunks.values()), np.int64),
+            decode_rows=np.array(decodes, np.int64),
+            table_lengths=np.array([len(table) for table in tables]),
+            table_blocks=np.array([block for table in tables for block in table], np.int64),
+        )
+        result = self.runner.execute(step)
+        self._note(result, chunks, decodes)
+        return result
+
+    def generate(
+        self,
+        prompts: dict[int, list[int]],
+        num_tokens: int,
+        *,
+        chunk: int = 1000,
+        parameters: dict[int, SamplingParameters] | None = None,
+    ) -> dict[int, list[int]]:
+        """Run requests together, each in its row, prompts in chunks of at most `chunk`; row → answer."""
+        new = {row: (prompt, (parameters or {}).get(row, GREEDY)) for row, prompt in prompts.items()}
+        while any(row not in self.rows or len(self.rows[row].answer) < num_tokens for row in prompts):
+            arriving = {row: what for row, what in new.items() if row not in self.rows}
+            left = {row: self._left(row, new[row][0]) for row in prompts}
+            result = self.step(
+                new=arriving,
+                chunks={row: min(count, chunk) for row, count in left.items() if count > 0},
+                decodes=[row for row, count in left.items() if count == 0 and len(self.rows[row].answer) < num_tokens],
+            )
+            assert result.error is None, result.error
+            assert not result.row_errors, result.row_errors
+        return {row: self.rows[row].answer for row in prompts}
+
+    def forget(self, row: int) -> None:
+        """The request is over; its blocks are free."""
+        self.free.extend(self.rows.pop(row).blocks)
+
+    def _left(self, row: int, prompt: list[int]) -> int:
+        """Prompt tokens that are still to be computed."""
+        return len(prompt) - (self.rows[row].computed if row in self.rows else 0) if self._prefilling(row) else 0
+
+    def _prefilling(self, row: int) -> bool:
+        return row not in self.rows or not self.rows[row].answer
+
+    def _admit(self, row: int, tokens: list[int], parameters: SamplingParameters, generated: int) -> NewRow:
+        self.epochs += 1
+        self.rows[row] = Held(list(tokens), len(tokens) - generated, [])
+        return NewRow(row, self.epochs, np.array(tokens, np.int64), generated, 0, parameters)
+
+    def _table(self, row: int, num_tokens: int) -> list[int]:
+        sequence = self.rows[row]
+        while len(sequence.blocks) * BLOCK_SIZE < sequence.computed + num_tokens:
+            sequence.blocks.append(self.free.pop())
+        return sequence.blocks
+
+    def _note(self, result: StepResult, chunks: dict[int, int], decodes: Sequence[int]) -> None:
+        sampled = iter(result.token_ids.tolist())
+        for row in (*chunks, *decodes):
+            sequence = self.rows[row]
+            sequence.computed += chunks.get(row, 1)
+            sequence.results.append(result)
+            if result.error is None and sequence.computed >= len(sequence.tokens):
+                sequence.tokens.append(next(sampled))
+
+
+def random_tokens(count: int, seed: int, vocab_size: int = 97) -> list[int]:
+    """Seeded token ids."""
+    return np.random.default_rng(seed).integers(0, vocab_size, count).tolist()
+
+
+def forward_logits(world: World, row: int, tokens: list[int], chunk: int) -> torch.Tensor:
+    """[len(tokens), vocab_size]: the logits at every position, computed chunk by chunk."""
+    seen: list[torch.Tensor] = []
+    model = world.runner.model
+    original = type(model).__call__
+
+    def spy(self: object, *arguments: object) -> torch.Tensor:
+        hidden = original(model, *arguments)  # type: ignore[arg-type]
+        seen.append(model.logits(hidden))
+        return hidden
+
+    type(model).__call__ = spy  # type: ignore[method-assign]
+    try:
+        for start in range(0, len(tokens), chunk):
+            new = {row: (tokens, GREEDY)} if start == 0 else None
+            result = world.step(new=new, chunks={row: min(chunk, len(tokens) - start)})
+            assert result.error is None and not result.row_errors, (result.error, result.row_errors)
+    finally:
+        type(model).__call__ = original  # type: ignore[method-assign]
+    return torch.cat(seen)

@@ -1,0 +1,124 @@
+"""Imports go one way: service → runner → {batch, kv_cache, sampling, models} → layers → {quantization, attention}."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace_server
+
+ROOT = Path(headrace_server.__file__).parent
+# Lowest first. A module may import from its own line's package and from lower lines; siblings on a line are strangers
+# unless the later one says so by standing below.
+LAYERS = (
+    ("errors", "log", "architectures"),
+    ("fields", "parent", "inbox", "model_thread"),
+    ("weights", "attention"),
+    ("quantization",),
+    ("layers",),
+    ("sampling.parameters",),
+    ("step",),
+    ("models", "sampling", "kv_cache"),
+    ("rows",),
+    ("batch",),
+    ("prompt_logprobs", "results"),
+    ("runner",),
+    ("memory", "flags"),
+    ("warmup", "load", "wire"),
+    ("session",),
+    ("streams",),
+    ("service",),
+    ("serve",),
+    ("prepare",),
+    ("main",),
+    ("__main__",),
+)
+OUTSIDE = {"", "pb"}  # the package itself has a version and a docstring; pb is generated
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name != "__init__" and name.split(".")[0] != "pb":
+            yield name, path
+
+
+def level(module: str) -> int:
+    """The line of LAYERS that holds the module: the longest prefix wins."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:length])
+        for number, line in enumerate(LAYERS):
+            if prefix in line:
+                return number
+    raise AssertionError(f"{module} has no place in LAYERS")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of this package that the file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.removeprefix("headrace_server.") for name in names if name.startswith("headrace_server."))
+
+
+def resolve(name: str) -> str:
+    """`wire.parse_step` → `wire`: the longest prefix that is a module; empty for the package itself."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        if path.with_suffix(".py").exists() or path.is_dir():
+            return ".".join(parts[:length])
+    return ""
+
+
+def is_below(imported: str, importer: str) -> bool:
+    if level(imported) < level(importer):
+        return True
+    return level(imported) == level(importer) and imported.split(".")[0] == importer.split(".")[0]
+
+
+@pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_module_imports_only_what_is_below_it(module: str, path: Path) -> None:
+    for name in imports(path):
+        imported = resolve(name)
+        if imported.split(".")[0] not in OUTSIDE:
+            assert is_below(imported, module), f"{module} imports {imported}"
+
+
+def test_only_kernels_users_import_the_kernels() -> None:
+    users = {name.split(".")[0] for name, path in modules() if "headrace_kernels" in path.read_text()}
+    assert users <= {"attention", "layers", "sampling"}
+
+
+@pytest.mark.parametrize("module", ["main", "flags", "serve", "service", "wire", "models.registry"])
+def test_what_starts_the_process_does_not_import_torch(module: str) -> None:
+    """Two seconds in which the socket is there already. Follows imports at the top of files."""
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        path = ROOT.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                text = ast.unparse(node)
+                assert "torch" not in text.split(), f"{name}: {text}"
+        for imported in (resolve(found) for found in imports_at_top(path)):
+            if imported.split(".")[0] not in OUTSIDE and imported not in seen:
+                seen.add(imported)
+                visit(imported)
+
+    visit(module)
+
+
+def imports_at_top(path: Path) -> Iterator[str]:
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace_server"):
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}".removeprefix("headrace_server.")

@@ -1,0 +1,196 @@
+"""The process as a launcher sees it: its socket, its one-line errors, and that it never outlives its parent."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_world import new_row, packed, tables
+from tiny_models import TinyModel, llama
+
+from headrace_server.pb import shard_pb2 as pb
+from headrace_server.pb.shard_pb2_grpc import ShardStub
+
+SERVE = [sys.executable, "-m", "headrace_server", "serve", "--num-threads", "1", "--dtype", "float32"]
+
+
+def start(model_dir: Path, socket: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [*SERVE, "--model-dir", str(model_dir), "--uds-path", str(socket), *flags]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def parent() -> Iterator[subprocess.Popen[bytes]]:
+    """A process to be the launcher. Ended here if the test does not."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def slow_llama(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
+    """Large enough that 20,000 prompt tokens take a core about ten seconds."""
+    return llama(tmp_path_factory.mktemp("slow"), hidden_size=512, intermediate_size=2048, num_hidden_layers=4)
+
+
+@pytest.fixture
+def shard(
+    slow_llama: TinyModel, tmp_path: Path, parent: subprocess.Popen[bytes]
+) -> Iterator[tuple[subprocess.Popen[str], grpc.Channel]]:
+    """A shard process that has loaded its model, supervised by `parent`."""
+    process = start(slow_llama.directory, tmp_path / "s.sock", "--parent-pid", str(parent.pid), "--json-output")
+    with grpc.insecure_channel(f"unix:{tmp_path / 's.sock'}") as channel:
+        ShardStub(channel).Info(pb.InfoRequest(), wait_for_ready=True, timeout=60)
+        yield process, channel
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def begin_a_long_step(channel: grpc.Channel) -> grpc.Call:
+    """Returns when the model thread is in a step of many seconds. The session lives as long as what is returned."""
+    stub = ShardStub(channel)
+    rows = list(range(80))
+    stub.Warmup(pb.WarmupRequest(max_batch_size=80, max_batch_prefill_tokens=32, num_blocks=80 * 8), timeout=60)
+    step = pb.PrefillStep(
+        sequence=1,
+        step=1,
+        new_rows=[new_row(row, [1] * 250) for row in rows],
+        chunk_rows=packed(*rows),
+        chunk_tokens=packed(*[250] * 80),
+        tables=tables(*([row * 8 + block for block in range(8)] for row in rows)),
+    )
+    answers = stub.Prefill(iter([step]), metadata=(("headrace-session", "1"),))
+    while stub.Health(pb.HealthRequest(), timeout=10).inbox_depth == 0:
+        assert answers.is_active(), answers.details()
+    return answers
+
+
+def seconds_until_gone(process: subprocess.Popen[str]) -> float:
+    began = time.monotonic()
+    process.wait(10)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a step"])
+def test_the_shard_ends_when_its_parent_is_killed(
+    busy: bool, shard: tuple[subprocess.Popen[str], grpc.Channel], parent: subprocess.Popen[bytes]
+) -> None:
+    process, channel = shard
+    step = begin_a_long_step(channel) if busy else None
+    parent.kill()
+    parent.wait()
+    assert seconds_until_gone(process) < 2
+    assert step is None or step.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a step"])
+def test_the_shard_ends_on_sigterm_and_takes_its_socket_along(
+    busy: bool, shard: tuple[subprocess.Popen[str], grpc.Channel], tmp_path: Path
+) -> None:
+    process, channel = shard
+    step = begin_a_long_step(channel) if busy else None
+    process.send_signal(signal.SIGTERM)
+    assert seconds_until_gone(process) < 2
+    assert step is None or step.code() is not grpc.StatusCode.OK
+    assert process.returncode == 0
+    assert not (tmp_path / "s.sock").exists()
+
+
+def test_logs_are_json_lines_when_asked(shard: tuple[subprocess.Popen[str], grpc.Channel]) -> None:
+    process, _ = shard
+    process.send_signal(signal.SIGTERM)
+    process.wait(10)
+    assert process.stderr is not None
+    messages = [json.loads(line)["message"] for line in process.stderr]
+    assert any("loaded llama" in message for message in messages)
+
+
+def damaged(model: TinyModel, directory: Path, what: str) -> Path:
+    copy = Path(shutil.copytree(model.directory, directory / "model"))
+    config = json.loads((copy / "config.json").read_text())
+    weights = copy / "model.safetensors"
+    if what == "architecture":
+        (copy / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
+    elif what == "shape":
+        (copy / "config.json").write_text(json.dumps({**config, "intermediate_size": 16}))
+    elif what == "truncated":
+        os.truncate(weights, weights.stat().st_size - 100)
+    elif what == "no weights":
+        weights.unlink()
+    elif what == "a missing file":
+        index = {"weight_map": {"a": "model.safetensors", "b": "gone.safetensors"}}
+        (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("architecture", "architecture 'gpt2'"),
+        ("shape", "has shape [112, 64], but config.json makes it [16, 64]"),
+        ("truncated", "is damaged or incomplete"),
+        ("no weights", "holds no *.safetensors file"),
+        ("a missing file", "gone.safetensors is missing"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_one_line_and_an_exit_code(
+    what: str, message: str, tiny_llama: TinyModel, tmp_path: Path
+) -> None:
+    process = start(damaged(tiny_llama, tmp_path, what), tmp_path / "s.sock")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    last = errors.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert message in last
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rank", "1"], "--rank 1 is not below --world-size 1"),
+        (["--world-size", "2"], "models are not split over several shards yet"),
+        (["--block-size", "7"], "--block-size: block_size 7"),
+        (["--num-threads", "0"], "--num-threads 0 must be at least 1"),
+    ],
+    ids=["rank", "world size", "block size", "threads"],
+)
+def test_a_flag_that_cannot_work_is_one_line(
+    flags: list[str], message: str, tiny_llama: TinyModel, tmp_path: Path
+) -> None:
+    process = start(tiny_llama.directory, tmp_path / "s.sock", *flags)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message in errors.splitlines()[-1]
+
+
+def test_a_taken_port_is_one_line(tiny_llama: TinyModel) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [*SERVE, "--model-dir", str(tiny_llama.directory), "--listen", address]
+        result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert f"error: cannot listen on {address}" in result.stderr
+
+
+def test_an_unknown_command_shows_how_it_is_used() -> None:
+    command = [sys.executable, "-m", "headrace_server", "dance"]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "usage: python -m headrace_server serve" in result.stderr

@@ -1,0 +1,229 @@
+"""A whole step's sampling: the order of operations, reproducibility, statistics, and reports."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
+from headrace_kernels import gumbel_noise
+from headrace_server.sampling.parameters import SamplingParameters
+from headrace_server.sampling.sampler import Samples, sample
+from headrace_server.sampling.state import SamplingState
+
+VOCAB_SIZE = 500
+HISTORY = np.array([3, 9, 9, 40, 7, 7, 7, 120])  # the last four generated
+
+
+def logits(rows: int, seed: int) -> Tensor:
+    return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def state_of(*parameters: SamplingParameters) -> SamplingState:
+    state = SamplingState(16, VOCAB_SIZE, torch.device("cpu"))
+    for row, its in enumerate(parameters):
+        assert its.problem(VOCAB_SIZE) is None
+        state.admit(row, its, HISTORY, 4)
+    return state
+
+
+def draw(scores: Tensor, *parameters: SamplingParameters, index: int = 4) -> Samples:
+    rows = np.arange(len(parameters))
+    return sample(scores.clone(), rows, np.full(len(rows), index), state_of(*parameters))
+
+
+def test_greedy_takes_the_largest_and_the_lowest_id_among_equals() -> None:
+    scores = torch.zeros(2, VOCAB_SIZE)
+    scores[0, [8, 77, 300]] = 5.0
+    scores[1, 499] = 0.5
+    assert draw(scores, SamplingParameters(), SamplingParameters()).ids.tolist() == [8, 499]
+
+
+def test_greedy_ignores_the_filters_but_not_bias_and_penalties() -> None:
+    scores = logits(1, seed=1)
+    best, second = scores[0].topk(2).indices.tolist()
+    filtered = SamplingParameters(top_k=3, top_p=0.1, typical_p=0.1, min_p=0.9, seed=5)
+    assert draw(scores, filtered).ids.tolist() == [best]
+    biased = SamplingParameters(bias_ids=np.array([best]), bias_values=np.array([-100.0], np.float32))
+    assert draw(scores, biased).ids.tolist() == [second]
+
+
+def test_the_order_of_operations_is_the_documented_one() -> None:
+    parameters = SamplingParameters(
+        temperature=0.8, top_k=60, typical_p=0.95, top_p=0.9, min_p=0.01, repetition_penalty=1.4, seed=77,
+        bias_ids=np.array([9, 11]), bias_values=np.array([4.0, 6.0], np.float32), frequency_penalty=0.3,
+        presence_penalty=0.6,
+    )  # fmt: skip
+    expected = logits(1, seed=2)
+    expected[0, 9] += 4.0
+    expected[0, 11] += 6.0
+    expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.from_numpy(HISTORY)[None], expected)
+    expected[0, 7] -= 3 * 0.3 + 0.6
+    expected[0, 120] -= 0.3 + 0.6
+    warpers = (
+        TemperatureLogitsWarper(0.8),
+        TopKLogitsWarper(60),
+        TypicalLogitsWarper(0.95),
+        TopPLogitsWarper(0.9),
+        MinPLogitsWarper(0.01),
+    )
+    expected = LogitsProcessorList(warpers)(torch.from_numpy(HISTORY)[None], expected)
+    for index in range(200):
+        noise = gumbel_noise(torch.tensor([77]), torch.tensor([index]), VOCAB_SIZE)
+        drawn = draw(logits(1, seed=2), parameters, index=index)
+        assert drawn.ids.tolist() == (expected + noise).argmax(-1).tolist(), index
+
+
+def test_a_token_is_a_function_of_seed_and_index() -> None:
+    scores = torch.zeros(1, VOCAB_SIZE)
+    drawn = {
+        (seed, index): draw(scores, SamplingParameters(temperature=1.0, seed=seed), index=index).ids.item()
+        for seed in (0, 1, -1, 2**40)
+        for index in range(50)
+    }
+    again = {
+        (seed, index): draw(scores, SamplingParameters(temperature=1.0, seed=seed), index=index).ids.item()
+        for seed, index in drawn
+    }
+    assert drawn == again
+    assert len({drawn[0, index] for index in range(50)}) > 40
+    assert [drawn[0, index] for index in range(50)] != [drawn[1, index] for index in range(50)]
+
+
+def test_a_rows_sample_does_not_depend_on_its_neighbours() -> None:
+    """Twelve rows with every kind of parameter, together and alone."""
+    kinds = [
+        SamplingParameters(),
+        SamplingParameters(logprobs=True, top_n=5),
+        SamplingParameters(temperature=0.7, seed=3, top_k=20),
+        SamplingParameters(temperature=1.3, seed=4, top_p=0.6, logprobs=True),
+        SamplingParameters(temperature=1.0, seed=5, typical_p=0.5, top_n=2),
+        SamplingParameters(temperature=1.0, seed=6, min_p=0.2),
+        SamplingParameters(repetition_penalty=1.5, frequency_penalty=0.4),
+        SamplingParameters(temperature=1.0, seed=7, presence_penalty=1.0),
+        SamplingParameters(bias_ids=np.array([4]), bias_values=np.array([50.0], np.float32)),
+        SamplingParameters(temperature=1.0, seed=8, top_k=3, top_p=0.9, typical_p=0.9, min_p=0.1),
+        SamplingParameters(temperature=2.0, seed=9),
+        SamplingParameters(top_n=5),
+    ]
+    scores = logits(len(kinds), seed=3)
+    together = draw(scores, *kinds)
+    top_starts = np.cumsum([0, *(kind.top_n for kind in kinds)])
+    for row, kind in enumerate(kinds):
+        alone = draw(scores[row : row + 1], kind)
+        assert alone.ids.item() == together.ids[row].item()
+        np.testing.assert_array_equal(alone.logprobs[0], together.logprobs[row])
+        top = slice(top_starts[row], top_starts[row + 1])
+        np.testing.assert_array_equal(alone.top_ids, together.top_ids[top])
+        np.testing.assert_array_equal(alone.top_logprobs, together.top_logprobs[top])
+
+
+def test_samples_follow_the_distribution() -> None:
+    """20,000 draws of 5 tokens: χ² with 4 degrees of freedom stays below 23.5 but for one seed in 10,000."""
+    probabilities = torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03])
+    scores = torch.full((1, VOCAB_SIZE), -math.inf)
+    scores[0, 10:15] = probabilities.log()
+    rows, draws = np.zeros(1000, np.int64), 20
+    state = state_of(SamplingParameters(temperature=1.0, seed=42))
+    counts = torch.zeros(5)
+    for start in range(draws):
+        drawn = sample(scores.repeat(1000, 1), rows, np.arange(1000) + 1000 * start, state)
+        counts += torch.bincount(drawn.ids - 10, minlength=5)
+    expected = probabilities * 1000 * draws
+    assert ((counts - expected) ** 2 / expected).sum() < 23.5
+
+
+def test_temperature_sharpens_before_the_noise() -> None:
+    scores = torch.zeros(1, VOCAB_SIZE)
+    scores[0, 3] = 1.0
+    cold = [draw(scores, SamplingParameters(temperature=0.05, seed=1), index=index).ids.item() for index in range(100)]
+    assert cold.count(3) > 95
+
+
+def test_logprobs_are_of_the_raw_logits() -> None:
+    scores = logits(1, seed=4)
+    parameters = SamplingParameters(
+        temperature=0.5, seed=1, top_k=2, logprobs=True, top_n=3, repetition_penalty=2.0,
+        bias_ids=np.array([33]), bias_values=np.array([1000.0], np.float32),
+    )  # fmt: skip
+    drawn = draw(scores, parameters)
+    raw = scores.log_softmax(-1)[0]
+    assert drawn.ids.tolist() == [33]
+    assert drawn.logprobs[0] == pytest.approx(raw[33].item(), abs=1e-6)
+    assert drawn.top_ids.tolist() == raw.topk(3).indices.tolist()
+    np.testing.assert_allclose(drawn.top_logprobs, raw.topk(3).values.numpy(), atol=1e-6)
+
+
+def test_penalties_follow_the_answer_as_it_grows() -> None:
+    """Step by step, as from a row that starts with the same tokens: what a preempted request relies on."""
+    parameters = SamplingParameters(repetition_penalty=1.2, frequency_penalty=0.5, presence_penalty=0.7)
+    state, tokens = state_of(parameters), HISTORY.tolist()
+    for step in range(400):  # outgrows the first capacity
+        scores = logits(1, seed=step % 3)
+        grown = sample(scores.clone(), np.array([0]), np.array([step]), state).ids.item()
+        fresh = SamplingState(1, VOCAB_SIZE, torch.device("cpu"))
+        fresh.admit(0, parameters, np.array(tokens), len(tokens) - 4)
+        rebuilt = sample(scores.clone(), np.array([0]), np.array([step]), fresh).ids.item()
+        assert grown == rebuilt, step
+        tokens.append(grown)
+
+
+def test_a_reused_row_forgets_its_last_holder() -> None:
+    state = state_of(SamplingParameters(bias_ids=np.array([4]), bias_values=np.array([50.0], np.float32), top_n=2))
+    state.admit(0, SamplingParameters(), HISTORY, 0)
+    scores = logits(1, seed=5)
+    drawn = sample(scores.clone(), np.array([0]), np.array([0]), state)
+    assert drawn.ids.item() == scores.argmax().item()
+    assert len(drawn.top_ids) == 0
+
+
+@pytest.mark.parametrize(
+    "parameters", [SamplingParameters(), SamplingParameters(temperature=1.0)], ids=["greedy", "random"]
+)
+@pytest.mark.parametrize("value", [math.nan, -math.inf], ids=["nan", "nothing"])
+def test_logits_without_a_choice_are_reported(temperature: float, value: float) -> None:
+    parameters = SamplingParameters(temperature=temperature)
+    scores = logits(2, seed=6)
+    scores[1, :] = value
+    assert draw(scores, parameters, parameters).possible.tolist() == [True, False]
+
+
+def test_one_nan_is_enough_to_refuse_a_row() -> None:
+    scores = logits(1, seed=7)
+    scores[0, 100] = math.nan
+    for parameters in (SamplingParameters(), SamplingParameters(temperature=1.0, top_p=0.5, top_k=5)):
+        assert draw(scores, parameters).possible.tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        (SamplingParameters(temperature=-1.0), "temperature"),
+        (SamplingParameters(temperature=math.nan), "temperature"),
+        (SamplingParameters(top_p=0.0), "top_p"),
+        (SamplingParameters(typical_p=1.5), "typical_p"),
+        (SamplingParameters(min_p=-0.1), "min_p"),
+        (SamplingParameters(repetition_penalty=0.0), "repetition_penalty"),
+        (SamplingParameters(frequency_penalty=math.inf), "frequency_penalty"),
+        (SamplingParameters(presence_penalty=math.nan), "presence_penalty"),
+        (SamplingParameters(top_n=VOCAB_SIZE + 1), "top_n"),
+        (SamplingParameters(bias_ids=np.array([1])), "logit bias"),
+        (SamplingParameters(bias_ids=np.array([VOCAB_SIZE]), bias_values=np.ones(1, np.float32)), "logit bias"),
+        (SamplingParameters(bias_ids=np.array([1]), bias_values=np.array([math.nan], np.float32)), "logit bias"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_parameter_out_of_range_is_named(parameters: SamplingParameters, name: str) -> None:
+    problem = parameters.problem(VOCAB_SIZE)
+    assert problem is not None
+    assert name in problem
