@@ -9,8 +9,8 @@ use crate::sequence::{Place, Sequence};
 use crate::sequences::Handle;
 use crate::units::{BlockId, Blocks, Tokens};
 
-/// A prefilling row that this many plans gave nothing goes before all that are younger in this sense, however much it
-/// has left: it waits for at most this many plans and one more for each row that is overdue already.
+/// A prefilling row that this many plans in a row gave nothing is overdue: it goes first, however much it has left. So
+/// it waits for at most this many plans, and one more for each row that is overdue already.
 pub(crate) const OVERDUE_AFTER: u32 = 4;
 
 impl Scheduler {
@@ -65,15 +65,11 @@ impl Scheduler {
             let before = |row: &Prefilling| newcomer.is_none_or(|(_, tokens)| row.goes_before(tokens));
             let handle = match (rows.next_if(before), newcomer) {
                 (Some(row), _) => row.handle,
-                (None, Some((handle, _))) => {
-                    let admitted = self.admit(handle, draft);
-                    if !admitted {
-                        break;
-                    }
+                (None, Some((handle, _))) if self.admit(handle, draft) => {
                     promised += self.blocks_to_come(handle);
                     handle
                 }
-                (None, None) => break,
+                _ => break,
             };
             let still_to_come = self.blocks_to_come(handle);
             budget -= self.chunk(handle, budget, draft);

@@ -80,6 +80,8 @@ fn when_the_session_is_lost_everybody_waits_in_order_of_arrival_and_every_block_
     let stats = world.scheduler.stats();
     assert_eq!((stats.waiting, stats.running, stats.steps_in_flight), (4, 0, 0));
     assert_eq!(stats.blocks.free, Blocks(64));
+    let preempted: Vec<u32> = requests.iter().map(|request| world.stories[request].preemptions).collect();
+    assert_eq!((preempted, stats.preemptions), (vec![1, 1, 0, 0], 0), "told as preempted, not counted as victims");
     let plan = world.plan().expect("a fresh shard");
     assert_eq!(plan.admitted.iter().map(|admission| admission.request).collect::<Vec<_>>(), requests[..2]);
     assert_eq!(plan.admitted[0].generated, Tokens(1), "tokens that had landed are kept");
