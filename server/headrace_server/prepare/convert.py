@@ -2,13 +2,14 @@
 
 Everything that can be refused is refused by `Conversion.plan`, before a byte is written; `write` then only streams.
 Peak memory beyond the interpreter: the parsed vocabulary plus one piece of one tensor, whatever the model's size
-(SmolLM2-135M: about 100 MB, of which the weights are 20); the mapped file itself is page cache.
+(SmolLM2-135M: 170 MB at the peak, most of it the vocabulary); the mapped file itself is page cache.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Conversion:
     @classmethod
     def plan(cls, gguf_path: Path) -> Conversion:
         """Read the whole of the file but its weights. PrepareError when it cannot be converted."""
+        print(f"Reading {gguf_path.name}", file=sys.stderr, flush=True)
         gguf = read_gguf(gguf_path)
         config = model_config(gguf)
         documents = {

@@ -1,5 +1,6 @@
 """Conversions appear whole or not at all, once, whoever asks and whatever dies."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -95,6 +96,22 @@ def test_two_processes_at_once_make_one_conversion(tmp_path, cache):
     check_directory(directory)
     assert unfinished(cache) == []
     assert sum("Converting" in err for _, err in outputs) == 1
+
+
+def test_a_process_waits_for_the_one_that_converts_and_takes_its_result(tmp_path, prepare, cache):
+    path = write_gguf(tmp_path / "m.gguf")
+    directory = prepare(path).directory
+    aside = directory.rename(tmp_path / "not yet")
+    with (cache / f".{directory.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words = command("--model-id", path, "--cache-dir", cache)
+        run = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert run.stderr.readline().startswith("Reading m.gguf")
+        assert run.stderr.readline().startswith("waiting for another process")
+        aside.rename(directory)
+    out, err = run.communicate(timeout=120)
+    assert (run.returncode, err) == (0, "")
+    assert json.loads(out)["model_dir"] == str(directory)
 
 
 def test_a_process_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path, prepare, cache):

@@ -5,6 +5,8 @@ import struct
 
 import pytest
 
+from headrace_server.architectures import MODEL_TYPES
+from headrace_server.models.registry import ARCHITECTURES
 from headrace_server.prepare.checkpoint import weight_files
 
 
@@ -128,7 +130,4 @@ def test_another_kind_of_file_is_refused(tmp_path, prepare):
 
 
 def test_the_architectures_that_are_let_through_are_those_that_the_runtime_computes():
-    from headrace_server.architectures import MODEL_TYPES
-    from headrace_server.models.architectures import ARCHITECTURES
-
     assert set(MODEL_TYPES) == set(ARCHITECTURES)

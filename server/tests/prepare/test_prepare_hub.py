@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -187,3 +188,15 @@ def test_an_unknown_architecture_is_refused_before_its_weights_come(run):
         error = run(hub.url).error
         assert not [request for request in hub.asked if "model.safetensors" in request]
     assert "'mamba' is not supported" in error
+
+
+def test_the_deadline_holds_for_calls_that_know_none():
+    from headrace_server.prepare.hub import _within
+
+    never = threading.Event()
+    with pytest.raises(TimeoutError, match="no answer"):
+        _within(0.01, never.wait)
+    never.set()
+    assert _within(60.0, lambda: "answer") == "answer"
+    with pytest.raises(ZeroDivisionError):
+        _within(60.0, lambda: 1 / 0)
