@@ -1,6 +1,6 @@
 //! Who enters, and when.
 
-use super::world::{World, roomy};
+use super::world::{World, roomy, with_blocks};
 use crate::{Blocks, Config};
 
 fn admitted(world: &mut World) -> Vec<u64> {
@@ -21,7 +21,7 @@ fn admission_needs_a_free_row() {
 
 #[test]
 fn admission_needs_blocks_for_the_whole_prompt() {
-    let mut world = World::new(Config { total_blocks: Blocks(5), ..roomy() });
+    let mut world = World::new(with_blocks(5));
     world.submit(8, 8); // 2 blocks, then 4
     world.submit(16, 2); // 4 blocks
     assert_eq!(admitted(&mut world), [1]);
@@ -31,7 +31,7 @@ fn admission_needs_blocks_for_the_whole_prompt() {
 
 #[test]
 fn blocks_promised_to_a_prompt_that_is_being_computed_are_not_promised_again() {
-    let mut world = World::new(Config { total_blocks: Blocks(14), max_batch_size: 4, ..roomy() });
+    let mut world = World::new(with_blocks(14));
     world.submit(40, 2); // 10 blocks, 4 of them taken in the first step
     world.step();
     assert_eq!(world.scheduler.stats().blocks.free, Blocks(10));
@@ -44,13 +44,13 @@ fn blocks_promised_to_a_prompt_that_is_being_computed_are_not_promised_again() {
 
 #[test]
 fn admission_leaves_the_watermark_free() {
-    let config = Config { total_blocks: Blocks(10), watermark_permille: 150, ..roomy() }; // 1.5 blocks: 2
+    let config = Config { watermark_permille: 150, ..with_blocks(10) }; // 1.5 blocks: 2
     let mut world = World::new(config);
     world.submit(4, 5);
     world.step();
     world.submit(32, 2); // 8 of 9 free blocks
     assert_eq!(admitted(&mut world), [0; 0]);
-    let mut world = World::new(Config { total_blocks: Blocks(10), watermark_permille: 150, ..roomy() });
+    let mut world = World::new(Config { watermark_permille: 150, ..with_blocks(10) });
     world.submit(4, 5);
     world.step();
     world.submit(28, 2); // 7 of 9 free blocks, one of which the first takes in this step
@@ -62,14 +62,14 @@ fn admission_leaves_the_watermark_free() {
 
 #[test]
 fn the_first_request_into_an_empty_engine_is_exempt_from_the_watermark() {
-    let mut world = World::new(Config { total_blocks: Blocks(10), watermark_permille: 500, ..roomy() });
+    let mut world = World::new(Config { watermark_permille: 500, ..with_blocks(10) });
     world.submit(38, 2);
     assert_eq!(admitted(&mut world), [1]);
 }
 
 #[test]
 fn nobody_overtakes_the_head_of_the_queue() {
-    let mut world = World::new(Config { total_blocks: Blocks(10), ..roomy() });
+    let mut world = World::new(with_blocks(10));
     world.submit(8, 4);
     world.step();
     world.submit(38, 2);

@@ -1,7 +1,7 @@
 //! Two steps in flight: plans are made before the newest tokens are known.
 
 use super::shard::EOS_AT;
-use super::world::{World, roomy};
+use super::world::{World, roomy, with_blocks};
 use crate::{Blocks, Config, FinishReason, Request, Row, Tokens};
 
 #[test]
@@ -29,14 +29,7 @@ fn a_row_decodes_before_its_last_token_is_known() {
 fn a_finish_by_length_is_never_planned_beyond() {
     let mut world = World::new(roomy());
     let id = world.submit(4, 3);
-    let mut samples = 0;
-    while world.stories[&id].finished.is_none() {
-        while let Some(plan) = world.plan() {
-            samples += plan.sampling_rows().count();
-        }
-        world.land();
-    }
-    assert_eq!(samples, 3);
+    assert_eq!(world.samples_until_finished(id), 3);
 }
 
 #[test]
@@ -44,13 +37,7 @@ fn a_finish_by_end_of_sequence_wastes_one_row_of_one_step() {
     let mut world = World::new(roomy());
     let prompt = vec![EOS_AT + 2, 5];
     let id = world.try_submit(Request { prompt, max_new_tokens: Tokens(20), ignore_eos: false }).expect("it fits");
-    let mut samples = 0;
-    while world.stories[&id].finished.is_none() {
-        while let Some(plan) = world.plan() {
-            samples += plan.sampling_rows().count();
-        }
-        world.land();
-    }
+    let samples = world.samples_until_finished(id);
     world.land();
     assert_eq!((world.stories[&id].answer.len(), samples), (3, 4));
     world.plan();
@@ -73,9 +60,9 @@ fn a_row_whose_last_token_is_on_its_way_is_given_away_in_a_new_epoch() {
 
 #[test]
 fn blocks_of_a_row_that_ends_are_free_when_its_last_step_lands_and_not_before() {
-    let mut world = World::new(Config { total_blocks: Blocks(2), ..roomy() });
-    world.submit(8, 1);
-    let next = world.submit(8, 1);
+    let mut world = World::new(with_blocks(2));
+    world.submit(7, 1);
+    let next = world.submit(7, 1);
     world.plan();
     assert_eq!(world.plan(), None, "both blocks are leaving");
     let blocks = world.scheduler.stats().blocks;
@@ -99,7 +86,7 @@ fn blocks_are_kept_for_the_later_of_two_steps_in_flight() {
 
 #[test]
 fn a_decode_row_waits_for_a_block_that_is_leaving_instead_of_preempting() {
-    let mut world = World::new(Config { total_blocks: Blocks(3), max_total_tokens: Tokens(12), ..roomy() });
+    let mut world = World::new(with_blocks(3));
     let long = world.submit(4, 8);
     let short = world.submit(8, 1);
     world.plan(); // three blocks are taken, two of them by a row that ends with this step
@@ -112,7 +99,7 @@ fn a_decode_row_waits_for_a_block_that_is_leaving_instead_of_preempting() {
 
 #[test]
 fn rows_that_wait_for_a_block_do_not_hold_up_the_others() {
-    let mut world = World::new(Config { total_blocks: Blocks(4), max_total_tokens: Tokens(12), ..roomy() });
+    let mut world = World::new(with_blocks(4));
     let blocked = world.submit(4, 8);
     let free = world.submit(3, 4);
     world.submit(8, 1);

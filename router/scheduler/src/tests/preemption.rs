@@ -1,12 +1,12 @@
 //! A pool that is too small, and the tokens that survive it.
 
 use super::shard::EOS_AT;
-use super::world::{World, roomy};
+use super::world::{World, roomy, with_blocks};
 use crate::{Blocks, Config, FinishReason, Request, Tokens};
 
 /// Six blocks of four tokens: two requests of 4 + 20 tokens cannot both grow to their end.
 fn small() -> Config {
-    Config { total_blocks: Blocks(6), max_total_tokens: Tokens(24), ..roomy() }
+    with_blocks(6)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn many_requests_share_a_small_pool_and_all_end() {
 fn a_preempted_request_comes_back_before_those_that_never_ran() {
     let mut world = World::new(Config { max_batch_size: 2, ..small() });
     let (_, young, _) = (world.submit(4, 20), world.submit(4, 20), world.submit(1, 1));
-    while world.stories[&young].preemptions == 0 {
-        world.step();
-    }
-    let mut admitted = vec![];
-    while admitted.is_empty() {
-        admitted = world.step().expect("somebody runs").admitted;
-    }
-    assert_eq!(admitted[0].request, young);
+    world.step_until(|world| world.stories[&young].preemptions > 0);
+    let admitted = loop {
+        let plan = world.step().expect("somebody runs");
+        if let Some(admission) = plan.admitted.first() {
+            break admission.request;
+        }
+    };
+    assert_eq!(admitted, young);
 }
 
 #[test]
@@ -52,9 +52,7 @@ fn a_preempted_request_is_computed_again_from_the_start_with_its_answer_so_far()
     let mut world = World::new(small());
     world.submit(4, 20);
     let young = world.submit(4, 20);
-    while world.stories[&young].preemptions == 0 {
-        world.step();
-    }
+    world.step_until(|world| world.stories[&young].preemptions > 0);
     let kept = world.stories[&young].answer.len() as u32;
     let again = loop {
         let plan = world.step().expect("somebody runs");
@@ -70,7 +68,7 @@ fn a_preempted_request_is_computed_again_from_the_start_with_its_answer_so_far()
 
 /// Preempts `young` while its sample is in flight, and lands nothing.
 fn preempted_with_a_sample_in_flight(max_new: u32, eos_at: Option<u32>) -> (World, crate::RequestId) {
-    let mut world = World::new(Config { total_blocks: Blocks(4), max_total_tokens: Tokens(16), ..roomy() });
+    let mut world = World::new(with_blocks(4));
     world.submit(7, 9);
     let prompt = vec![eos_at.map_or(1, |index| EOS_AT + index); 7];
     let young =
@@ -105,7 +103,7 @@ fn a_sample_in_flight_may_end_a_preempted_request() {
 
 #[test]
 fn a_request_whose_last_sample_is_in_flight_ends_instead_of_being_preempted() {
-    let mut world = World::new(Config { total_blocks: Blocks(4), max_total_tokens: Tokens(16), ..roomy() });
+    let mut world = World::new(with_blocks(4));
     world.submit(7, 9);
     let young = world.submit(7, 2);
     world.plan();

@@ -28,6 +28,11 @@ pub fn roomy() -> Config {
     }
 }
 
+/// Roomy but for its pool; one request may fill it.
+pub fn with_blocks(total_blocks: u32) -> Config {
+    Config { total_blocks: Blocks(total_blocks), max_total_tokens: Tokens(4 * total_blocks), ..roomy() }
+}
+
 /// What is known of a request outside the scheduler.
 pub struct Story {
     pub prompt: Vec<TokenId>,
@@ -171,6 +176,32 @@ impl World {
         let plan = self.plan();
         while self.land() {}
         plan
+    }
+
+    /// Steps one at a time until it has come to that.
+    pub fn step_until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            if done(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("it did not come to that in 1,000 steps:\n{:?}", self.scheduler);
+    }
+
+    /// Runs with two steps in flight until the request ends; returns the samples planned till then.
+    pub fn samples_until_finished(&mut self, request: RequestId) -> usize {
+        let mut samples = 0;
+        for _ in 0..1000 {
+            if self.stories[&request].finished.is_some() {
+                return samples;
+            }
+            while let Some(plan) = self.plan() {
+                samples += plan.sampling_rows().count();
+            }
+            self.land();
+        }
+        panic!("it did not end in 1,000 steps:\n{:?}", self.scheduler);
     }
 
     pub fn lose_session(&mut self) {
