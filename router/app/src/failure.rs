@@ -55,10 +55,12 @@ pub enum Failure {
 
 impl Failure {
     /// Says what happened, unless somebody did already, and gives the exit code: 2 for flags that cannot work here,
-    /// 1 for everything else.
-    pub fn report(&self) -> ExitCode {
-        if !matches!(self, Self::Prepare(PrepareError::Said)) {
-            eprintln!("error: {self}");
+    /// 1 for everything else. `json`: as a line of the JSON log.
+    pub fn report(&self, json: bool) -> ExitCode {
+        match self {
+            Self::Prepare(PrepareError::Said) => {}
+            failure if json => tracing::error!("{failure}"),
+            failure => eprintln!("error: {failure}"),
         }
         match self {
             Self::Config(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),

@@ -34,9 +34,14 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(error) => error.exit(),
     };
-    match config::check(flags).map_err(Failure::from).and_then(run) {
+    let config = match config::check(flags) {
+        Ok(config) => config,
+        Err(error) => return Failure::from(error).report(false),
+    };
+    let json = config.logs().json;
+    match run(config) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_shard::{Deadlines, LogicalShard, ShardAddress};
+use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError};
 use tokio::time::timeout;
 
 use crate::config::ServeConfig;
@@ -46,7 +46,10 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
     })?;
     let address = ShardAddress::Unix(socket.path().to_owned());
     let outcome = with_shard(config, address, model, reserved, timeline, &mut process, signals).await;
-    process.stop().await;
+    match outcome {
+        Err(Failure::StoppedAtOnce { .. }) => process.kill().await,
+        _ => process.stop().await,
+    }
     outcome
 }
 
@@ -95,6 +98,8 @@ async fn with_shard(
         Err(failure) => Err(failure),
     };
     match outcome {
+        // A shard that refuses is alive, and has said why.
+        Err(Failure::Shard(ShardError::Refused { .. })) => outcome,
         Err(failure @ (Failure::Shard(_) | Failure::Engine(_))) => Err(rather_death(failure, process).await),
         outcome => outcome,
     }

@@ -117,7 +117,7 @@ impl Service {
             // The engine sees the broken connection by itself and fails what ran; its clients should hear of it.
             let _ = timeout(LAST_ANSWERS, &mut self.task).await;
         }
-        if !matches!(outcome, Err(Failure::StoppedAtOnce { .. })) {
+        if !matches!(outcome, Err(Failure::StoppedAtOnce { .. } | Failure::Http(_))) {
             self.stop_http().await;
         }
         outcome
@@ -125,6 +125,7 @@ impl Service {
 
     async fn end(&mut self, signals: &mut Signals, death: Pin<&mut impl Future<Output = Death>>) -> End {
         tokio::select! {
+            biased; // A dead process explains more than the engine that lost it.
             signal = signals.next() => {
                 tracing::info!(
                     "{signal}: finishing what runs within {} s, refusing what is new; a second signal ends at once",
@@ -256,3 +257,6 @@ fn tell(
     };
     ready.announce();
 }
+
+#[cfg(test)]
+mod tests;

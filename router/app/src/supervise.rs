@@ -79,6 +79,11 @@ impl ShardProcess {
         }
     }
 
+    /// Kills the process and its group.
+    pub async fn kill(&mut self) {
+        self.process.stop(Signal::SIGKILL, STOP_GRACE).await;
+    }
+
     /// Ends the process and its group: SIGTERM, and SIGKILL when that was not enough.
     pub async fn stop(&mut self) {
         self.process.stop(Signal::SIGTERM, STOP_GRACE).await;
@@ -127,7 +132,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(code) => write!(f, "exit code {code}"),
-            Self::Signal(9) => write!(f, "killed by signal 9 (by hand, or by the system when memory ran out)"),
+            Self::Signal(9) => write!(f, "killed by signal 9 (by somebody, or by the system when memory ran out)"),
             Self::Signal(signal) => write!(f, "killed by signal {signal}"),
             Self::Unknown => write!(f, "for an unknown reason"),
         }
@@ -138,6 +143,8 @@ impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} (pid {}) died: {}", self.rank, self.pid, self.cause)?;
         match self.last_lines.last() {
+            // It had no say in that.
+            _ if self.cause == Cause::Signal(9) => Ok(()),
             Some(line) => write!(f, "; its last words: {}", line.trim_start_matches("error: ")),
             None => Ok(()),
         }

@@ -1,0 +1,146 @@
+//! `headrace router --fake-shard` as a user runs it: a real process on a free port.
+
+mod harness;
+
+use harness::{Headrace, first_event, post, rest, send, text, tiny_model, wait_until};
+use nix::sys::signal::Signal;
+
+const ENDLESS: &str = r#"{"inputs": "once upon", "parameters": {"max_new_tokens": 4000, "ignore_eos_token": true}}"#;
+const SHORT: &str = r#"{"inputs": "once upon", "parameters": {"max_new_tokens": 5, "ignore_eos_token": true}}"#;
+
+/// On a free port, with the given flags added.
+fn router(model: &tempfile::TempDir, more: &[&str]) -> Headrace {
+    let flags = ["router", "--fake-shard", "--hostname", "127.0.0.1", "--port", "0", "--model-id", text(model.path())];
+    Headrace::start(&[&flags, more].concat())
+}
+
+/// A router whose request of `tokens` tokens is under way: its first token is there.
+fn busy_router(
+    model: &tempfile::TempDir,
+    more: &[&str],
+    body: &str,
+) -> (Headrace, String, std::io::BufReader<std::net::TcpStream>) {
+    let mut router = self::router(model, &[&["--fake-step-us", "10000"], more].concat());
+    let address = router.address();
+    let mut stream = send(&address, "/generate_stream", body);
+    first_event(&mut stream);
+    (router, address, stream)
+}
+
+#[test]
+fn it_says_that_it_is_ready_answers_and_ends_well_on_sigterm() {
+    let model = tiny_model();
+    let mut router = router(&model, &[]);
+    let address = router.address();
+    assert!(router.line().starts_with(&format!("curl http://{address}/generate ")));
+    let (status, body) = post(&address, "/generate", SHORT);
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("generated_text"), "{body}");
+    router.signal(Signal::SIGTERM);
+    let ended = router.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn the_log_says_where_the_time_of_the_start_went() {
+    let model = tiny_model();
+    let mut router = router(&model, &[]);
+    router.address();
+    let log = router.log();
+    let breakdown = log.lines().find(|line| line.contains("start-up took")).expect("a line");
+    assert!(breakdown.contains("warm-up") && breakdown.contains("tokenizer"), "{breakdown}");
+}
+
+#[test]
+fn with_json_output_every_log_line_is_an_object() {
+    let model = tiny_model();
+    let mut router = router(&model, &["--json-output"]);
+    router.address();
+    let log = router.log();
+    assert!(log.lines().count() >= 2, "{log}");
+    for line in log.lines() {
+        let fields: serde_json::Value = serde_json::from_str(line).expect(line);
+        assert!(fields["level"].is_string() && fields["message"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn a_drain_finishes_what_runs_and_refuses_what_is_new() {
+    let model = tiny_model();
+    let body = r#"{"inputs": "once upon", "parameters": {"max_new_tokens": 60, "ignore_eos_token": true}}"#;
+    let (router, address, stream) = busy_router(&model, &[], body);
+    router.signal(Signal::SIGINT);
+    wait_until("a refusal", || post(&address, "/generate", SHORT).0 == 503);
+    let rest = rest(stream);
+    assert!(rest.contains("generated_text\":\""), "the last event is there: {rest}");
+    let ended = router.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn a_drain_takes_no_longer_than_the_graceful_termination_timeout() {
+    let model = tiny_model();
+    let (router, _, stream) = busy_router(&model, &["--graceful-termination-timeout", "0"], ENDLESS);
+    router.signal(Signal::SIGTERM);
+    let ended = router.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("--graceful-termination-timeout"), "{}", ended.stderr);
+    drop(stream);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let model = tiny_model();
+    let (router, address, _stream) = busy_router(&model, &[], ENDLESS);
+    router.signal(Signal::SIGTERM);
+    wait_until("the drain", || post(&address, "/generate", SHORT).0 == 503);
+    router.signal(Signal::SIGTERM);
+    let ended = router.wait();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("second SIGTERM"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_busy_port_is_one_line_before_anything_starts() {
+    let model = tiny_model();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = other.local_addr().expect("an address").port().to_string();
+    let flags =
+        ["router", "--fake-shard", "--hostname", "127.0.0.1", "--model-id", text(model.path()), "--port", &port];
+    let ended = Headrace::start(&flags).wait();
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.error().contains(&format!("port {port} of 127.0.0.1 is in use")), "{}", ended.stderr);
+}
+
+#[test]
+fn a_contradiction_of_flags_is_one_line_and_exit_code_2() {
+    let model = tiny_model();
+    let ended = router(&model, &["--max-input-tokens", "9", "--max-total-tokens", "8"]).wait();
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.error().contains("--max-input-tokens 9"), "{}", ended.stderr);
+}
+
+#[test]
+fn more_tokens_than_the_model_has_positions_is_one_line_and_exit_code_2() {
+    let model = tiny_model();
+    let ended = router(&model, &["--max-total-tokens", "5000"]).wait();
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.error().contains("5000") && ended.error().contains("4096"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_model_without_a_tokenizer_is_one_line_that_names_the_file() {
+    let model = tiny_model();
+    std::fs::remove_file(model.path().join("tokenizer.json")).expect("it was there");
+    let ended = router(&model, &[]).wait();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.error().contains("tokenizer.json does not exist"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_flag_without_effect_is_a_warning_and_no_obstacle() {
+    let model = tiny_model();
+    let mut router = router(&model, &["--cuda-graphs", "1,2"]);
+    router.address();
+    assert!(router.log().contains("--cuda-graphs has no effect"), "{}", router.log());
+}
