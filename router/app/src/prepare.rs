@@ -30,7 +30,8 @@ pub enum PrepareError {
     #[error("preparing the model was ended by signal {signal}")]
     Killed { signal: i32 },
     #[error(
-        "preparing the model gave no answer that this version understands ({reason}); are headrace and headrace_server of the same version?"
+        "preparing the model gave no answer that this version understands ({reason}); are headrace and \
+         headrace_server of the same version?"
     )]
     Answer { reason: String },
 }

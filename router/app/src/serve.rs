@@ -59,7 +59,7 @@ async fn prepare(config: &ServeConfig, python: &Python, signals: &mut Signals) -
     tokio::select! {
         prepared = preparation.finish() => match prepared {
             Err(PrepareError::Said) if *python == Python::OnPath => {
-                tracing::info!("used python3 from PATH; if headrace_server is installed elsewhere, name its Python with --python");
+                tracing::info!("that was python3 from PATH; if headrace_server is installed elsewhere, name its --python");
                 Err(PrepareError::Said.into())
             }
             prepared => Ok(Some(prepared?)),

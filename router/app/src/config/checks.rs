@@ -132,13 +132,25 @@ fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, C
             return Err(ConfigError::PrefillAbovePool { prefill, pool });
         }
     }
+    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags)?;
     Ok(Batching {
         max_batch_size: flags.max_batch_size,
         max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
         pool_tokens: flags.max_batch_total_tokens.map(Tokens),
-        waiting_served_ratio_permille: permille(flags.waiting_served_ratio)?,
-        max_waiting_tokens: flags.max_waiting_tokens,
+        waiting_served_ratio_permille,
+        max_waiting_tokens,
         preempt_once_seed: flags.debug_preempt_once_seed,
+    })
+}
+
+/// Ratio (in thousandths) and steps after which newcomers are admitted. Either is enough, so a lone one would change
+/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes.
+fn patience(flags: &BatchingFlags) -> Result<(u32, u32), ConfigError> {
+    const LONE_STEPS_RATIO: u32 = 300;
+    const LONE_RATIO_STEPS: u32 = 20;
+    Ok(match (flags.waiting_served_ratio.map(permille).transpose()?, flags.max_waiting_tokens) {
+        (None, None) => (0, 0),
+        (ratio, steps) => (ratio.unwrap_or(LONE_STEPS_RATIO), steps.unwrap_or(LONE_RATIO_STEPS)),
     })
 }
 

@@ -108,9 +108,15 @@ fn without_flags_the_defaults_of_the_design_hold() {
 }
 
 #[test]
-fn a_ratio_becomes_thousandths() {
-    assert_eq!(serve("--waiting-served-ratio 1.2").service.batching.waiting_served_ratio_permille, 1200);
-    assert_eq!(serve("--waiting-served-ratio 0.3").service.batching.waiting_served_ratio_permille, 300);
+fn a_ratio_becomes_thousandths_and_a_lone_flag_gets_a_partner_that_lets_it_work() {
+    let patience = |words: &str| {
+        let batching = serve(words).service.batching;
+        (batching.waiting_served_ratio_permille, batching.max_waiting_tokens)
+    };
+    assert_eq!(patience("--waiting-served-ratio 1.2 --max-waiting-tokens 7"), (1200, 7));
+    assert_eq!(patience("--waiting-served-ratio 0.3"), (300, 20));
+    assert_eq!(patience("--max-waiting-tokens 7"), (300, 7));
+    assert_eq!(patience("--waiting-served-ratio 0 --max-waiting-tokens 0"), (0, 0));
 }
 
 #[test]

@@ -52,13 +52,15 @@ pub struct BatchingFlags {
     /// available memory on a CPU, all that is free on a GPU, but no more than a full batch can use.
     #[arg(long, env, value_name = "TOKENS")]
     pub max_batch_total_tokens: Option<u32>,
-    /// Admit waiting requests while others decode only when there are at least this many waiting for each running one
-    /// (0.3: three for ten). Protects running answers at the newcomers' cost. Default 0: admit at once.
-    #[arg(long, env, value_name = "RATIO", default_value = "0")]
-    pub waiting_served_ratio: f32,
-    /// …or when this many decode steps have passed since the last admission.
-    #[arg(long, env, value_name = "STEPS", default_value_t = 0)]
-    pub max_waiting_tokens: u32,
+    /// While others decode, admit waiting requests only when there are at least this many waiting for each running one
+    /// (0.3: three for ten), or after --max-waiting-tokens. Protects running answers at the newcomers' cost. Default:
+    /// admit at once; 0.3 if only --max-waiting-tokens is given.
+    #[arg(long, env, value_name = "RATIO")]
+    pub waiting_served_ratio: Option<f32>,
+    /// Admit waiting requests, however few, when this many decode steps have passed since the last admission. Default:
+    /// admit at once; 20 if only --waiting-served-ratio is given.
+    #[arg(long, env, value_name = "STEPS")]
+    pub max_waiting_tokens: Option<u32>,
     /// Preempt every request once, at a token drawn from this seed: answers must not change.
     #[arg(long, value_name = "SEED", hide = true)]
     pub debug_preempt_once_seed: Option<u64>,
