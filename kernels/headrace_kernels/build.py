@@ -100,7 +100,7 @@ def _compile_jobs() -> list[list[str]]:
     plain = next(iter(instruction_sets().values()))
     jobs = [[*COMMON_FLAGS, *plain, f'-DHEADRACE_FINGERPRINT="{fingerprint()}"', "-c", str(runtime)]]
     for isa, flags in instruction_sets().items():
-        for source in sorted(PACKAGE.glob("*/cpu.cpp")) + [PACKAGE / "cpu" / "bandwidth.cpp"]:
+        for source in [*sorted(PACKAGE.glob("*/cpu.cpp")), PACKAGE / "cpu" / "bandwidth.cpp"]:
             jobs.append([*COMMON_FLAGS, *flags, f"-DHEADRACE_ISA={isa}", "-c", str(source)])
     return jobs
 

@@ -8,7 +8,7 @@ import ctypes
 import os
 import warnings
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -33,7 +33,7 @@ class Kernel:
     then finds out which, slowly, and raises. Lack of memory raises here.
     """
 
-    _all: "list[Kernel]" = []
+    _all: ClassVar["list[Kernel]"] = []
 
     def __init__(self, name: str, *argtypes: Any) -> None:
         self._name, self._argtypes = name, argtypes

@@ -1,7 +1,8 @@
-"""Builds the C++ library if its sources changed; gives tests seeded tensors and the instruction sets of this machine."""
+"""Builds the C++ library if its sources changed; seeded tensors and this machine's instruction sets for tests."""
 
 import pytest
 import torch
+
 from headrace_kernels import build, native
 
 if not build.is_current():

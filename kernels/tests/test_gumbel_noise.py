@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 import torch
+
 from headrace_kernels import gumbel_noise
 from headrace_kernels.gumbel_noise import reference
 

@@ -1,11 +1,14 @@
 """The law of the CPU kernels: a row's bits depend on its own tokens only. Every comparison here is bit for bit."""
 
+from itertools import pairwise
+
 import pytest
 import torch
-from headrace_kernels import add_rms_norm, gumbel_noise, rms_norm, rotary_embedding, silu_and_mul
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import Shape, World
+
+from headrace_kernels import add_rms_norm, gumbel_noise, rms_norm, rotary_embedding, silu_and_mul
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 WINDOWS = pytest.mark.parametrize("window", [None, 100], ids=["full", "window"])
@@ -40,7 +43,7 @@ def test_a_query_has_the_same_bits_wherever_a_chunk_begins(chunk, dtype, isa):
 def test_any_chunking_gives_the_same_bits(cuts, window):
     borders = [0, *sorted(cuts), LENGTH]
     whole = PROMPT.attend([(0, 0, LENGTH)], window)
-    chunks = [PROMPT.attend([(0, a, b)], window) for a, b in zip(borders, borders[1:], strict=False)]
+    chunks = [PROMPT.attend([(0, a, b)], window) for a, b in pairwise(borders)]
     assert torch.equal(torch.cat(chunks), whole)
 
 
@@ -92,8 +95,9 @@ def rowwise_operations(dtype, tokens):
     def random(*shape):
         return torch.randn(*shape, generator=generator).to(dtype)
 
-    x, wide, weight, gate_up = random(tokens, 576), torch.randn(tokens, 576, generator=generator), random(576), None
-    gate_up, query, key, head_weight = random(tokens, 2 * 1536), random(tokens, 9, 64), random(tokens, 3, 64), random(64)
+    x, weight, gate_up = random(tokens, 576), random(576), random(tokens, 2 * 1536)
+    query, key, head_weight = random(tokens, 9, 64), random(tokens, 3, 64), random(64)
+    wide = torch.randn(tokens, 576, generator=generator)
     angles = torch.randn(4096, 64, generator=generator)
     positions = torch.randint(4096, (tokens,), generator=generator)
     seeds = torch.randint(2**62, (tokens,), generator=generator)

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import headrace_kernels
 import pytest
+
+import headrace_kernels
 from headrace_kernels import build, native
 
 ROOT = Path(headrace_kernels.__file__).parents[1]
@@ -16,7 +17,9 @@ ROOT = Path(headrace_kernels.__file__).parents[1]
 def run_python(code: str, **environment: str) -> str:
     """What a fresh interpreter prints, warnings included."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", **environment}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-from headrace_kernels import kv_cache_shape, paged_attention, store_kv
 from torch import Tensor
+
+from headrace_kernels import kv_cache_shape, paged_attention, store_kv
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,13 @@ class World:
             slots = blocks[positions // shape.block_size].long() * shape.block_size + positions % shape.block_size
             store_kv(sequence.key, sequence.value, self.k_cache, self.v_cache, slots)
 
-    def attend(self, rows: list[tuple[int, int, int]], window: int | None = None, backend: str | None = "cpu") -> Tensor:
+    def attend(
+        self, rows: list[tuple[int, int, int]], window: int | None = None, backend: str | None = "cpu"
+    ) -> Tensor:
         """Attention of a batch; a row is (sequence, first position, end position) of its queries."""
         lengths = torch.tensor([0] + [end - start for _, start, end in rows])
-        tables = torch.full((len(rows), max((len(self.blocks[s]) for s, _, _ in rows), default=0)), -1, dtype=torch.int32)
+        most_blocks = max((len(self.blocks[s]) for s, _, _ in rows), default=0)
+        tables = torch.full((len(rows), most_blocks), -1, dtype=torch.int32)
         for table, (s, _, _) in zip(tables, rows, strict=True):
             table[: len(self.blocks[s])] = self.blocks[s]
         queries = [self.sequences[s].query[start:end] for s, start, end in rows]

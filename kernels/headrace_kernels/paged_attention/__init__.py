@@ -48,7 +48,7 @@ def paged_attention(
     multiple of 8, both at least 8. It reads keys in tiles at fixed positions, so a query's bits are the same by
     decode and in any chunk.
     """
-    num_tokens, num_heads, head_dim = query.shape
+    _, num_heads, head_dim = query.shape
     num_kv_heads, block_size = k_cache.shape[1], k_cache.shape[2]
     num_rows = block_tables.shape[0]
     expect(query, "query", dtype=FLOATS)
@@ -61,9 +61,7 @@ def paged_attention(
         raise ArgumentError(f"query: {num_heads} heads are not a multiple of k_cache's {num_kv_heads} KV heads")
     if sliding_window is not None and sliding_window < 1:
         raise ArgumentError(f"sliding_window: expected at least 1 or None, got {sliding_window}")
-    supported = (
-        head_dim % 8 == 0 and is_block_size(block_size) and k_cache.is_contiguous() and v_cache.is_contiguous()
-    )
+    supported = head_dim % 8 == 0 and is_block_size(block_size) and k_cache.is_contiguous() and v_cache.is_contiguous()
     run = cpu.paged_attention if use_cpu_backend(backend, query, supported=supported) else reference.paged_attention
     return run(
         dense(query),

@@ -33,14 +33,18 @@ inline void widen(const T* from, int64_t size, float* to) {
 template <class T>
 class Worker {
 public:
-    Worker(const Batch& batch, int64_t most_queries)
-        : batch_(batch), width_(whole_vectors(batch.head_dim)), most_rows_(most_queries * batch.group()) {
+    Worker(const Batch& batch, int64_t most_rows)
+        : batch_(batch), width_(whole_vectors(batch.head_dim)), most_rows_(most_rows) {
         auto* memory = static_cast<float*>(worker_memory.reserve(sizeof(float) * floats()));
         ready_ = memory != nullptr;
         if (!ready_) return;
         queries_ = memory;
         tile_keys_ = queries_ + most_rows_ * width_;
         tile_values_ = tile_keys_ + kTile * width_;
+        for (int j = 0; j < kTile; j++) {
+            keys_[j] = tile_keys_ + j * width_;
+            values_[j] = tile_values_ + j * width_;
+        }
         part_ = Rows::at(tile_values_ + kTile * width_, most_rows_, width_);
         whole_ = Rows::at(part_.out + Rows::floats(most_rows_, width_), most_rows_, width_);
     }
@@ -79,31 +83,35 @@ private:
         return (most_rows_ + 2 * kTile) * width_ + 2 * Rows::floats(most_rows_, width_);
     }
 
-    const T* query(const Task& task, int64_t r) const {
-        const int64_t token = batch_.query_starts[task.row] + task.first_query + r / batch_.group();
-        const int64_t head = task.kv_head * batch_.group() + r % batch_.group();
-        return static_cast<const T*>(batch_.query) + token * batch_.query_stride + head * batch_.head_dim;
+    // Row r is head r % group of query r / group % num_queries, the KV heads one after another.
+    int64_t token(const Task& task, int64_t r) const {
+        return batch_.query_starts[task.row] + task.first_query + r % rows_of_head_ / batch_.group();
+    }
+
+    int64_t head(const Task& task, int64_t r) const {
+        return (task.first_head + r / rows_of_head_) * batch_.group() + r % batch_.group();
     }
 
     void begin(const Task& task) {
-        rows_ = task.num_queries * batch_.group();
+        rows_of_head_ = task.num_queries * batch_.group();
+        rows_ = rows_of_head_ * task.num_heads;
         position_ = batch_.first_position(task.row) + task.first_query;
         end_position_ = position_ + task.num_queries;
         blocks_ = batch_.block_tables + task.row * batch_.max_blocks;
-        kv_head_ = task.kv_head;
+        first_head_ = task.first_head;
         for (int64_t r = 0; r < rows_; r++) {
             float* to = queries_ + r * width_;
-            widen(query(task, r), batch_.head_dim, to);
+            widen(static_cast<const T*>(batch_.query) + token(task, r) * batch_.query_stride +
+                      head(task, r) * batch_.head_dim,
+                  batch_.head_dim, to);
             for (int64_t d = 0; d < width_; d++) to[d] *= batch_.scale;
         }
     }
 
     void write(const Task& task) const {
-        const int64_t token = batch_.query_starts[task.row] + task.first_query;
         for (int64_t r = 0; r < rows_; r++) {
-            const int64_t head = task.kv_head * batch_.group() + r % batch_.group();
             T* to = static_cast<T*>(batch_.out) +
-                    ((token + r / batch_.group()) * batch_.num_heads + head) * batch_.head_dim;
+                    (token(task, r) * batch_.num_heads + head(task, r)) * batch_.head_dim;
             const float* from = whole_.out + r * width_;
             const Vec factor = broadcast(1.0f / whole_.total[r]);
             for_each_vector(
@@ -117,47 +125,69 @@ private:
         const int64_t from = batch_.first_visible(position_) / kTile * kTile;
         const int64_t start = partition * kPartition, end = start + kPartition;
         for (int64_t tile = start > from ? start : from; tile < end && tile < end_position_; tile += kTile) {
-            find_keys(tile);
-            for (int64_t r = 0; r < rows_; r += kRowBlock) {
-                attend_rows(tile, r, rows_ - r < kRowBlock ? static_cast<int>(rows_ - r) : kRowBlock, rows);
+            for (int64_t first = 0; first < rows_; first += rows_of_head_) attend_head(tile, first, rows);
+        }
+    }
+
+    // One tile for the rows of one KV head, which begin at `first`.
+    void attend_head(int64_t tile, int64_t first, const Rows& rows) {
+        const int64_t kv_head = first_head_ + first / rows_of_head_;
+        // Few rows convert keys as they go; many would convert each of them too often.
+        const bool as_stored = width_ == batch_.head_dim && (rows_of_head_ <= kRowBlock || sizeof(T) == sizeof(float));
+        find_keys(tile, kv_head, !as_stored);
+        const bool last_head = first + rows_of_head_ == rows_;
+        look_ahead(last_head ? tile + kTile : tile, last_head ? first_head_ : kv_head + 1);
+        for (int64_t r = 0; r < rows_of_head_; r += kRowBlock) {
+            const int64_t left = rows_of_head_ - r;
+            const int count = left < kRowBlock ? static_cast<int>(left) : kRowBlock;
+            if (as_stored) {
+                attend_rows(tile, first, r, count, stored_keys_, stored_values_, rows);
+            } else {
+                attend_rows(tile, first, r, count, keys_, values_, rows);
             }
         }
     }
 
-    // Points keys_ and values_ at the tile's rows in float32: in the cache itself if they are that already.
-    void find_keys(int64_t tile) {
+    // Points stored_keys_ and stored_values_ at the tile's rows, and keys_ and values_ at copies in float32 if wanted.
+    void find_keys(int64_t tile, int64_t kv_head, bool convert) {
         const int64_t left = end_position_ - tile;
         const int count = left < kTile ? static_cast<int>(left) : kTile;
         const int64_t first = batch_.first_visible(position_);
         int j = first > tile ? static_cast<int>(first - tile) & ~7 : 0;  // a group of eight shares a block
         while (j < count) {
             const int64_t block = (tile + j) / batch_.block_size, offset = (tile + j) % batch_.block_size;
-            const int64_t from = batch_.block_offset(blocks_[block], kv_head_) + offset * batch_.head_dim;
+            const int64_t from = batch_.block_offset(blocks_[block], kv_head) + offset * batch_.head_dim;
             const T* key = static_cast<const T*>(batch_.k_cache) + from;
             const T* value = static_cast<const T*>(batch_.v_cache) + from;
             const int64_t end = batch_.block_size - offset < count - j ? j + batch_.block_size - offset : count;
             for (; j < end; j++, key += batch_.head_dim, value += batch_.head_dim) {
-                keys_[j] = in_float32(key, tile_keys_ + j * width_);
-                values_[j] = in_float32(value, tile_values_ + j * width_);
+                stored_keys_[j] = key;
+                stored_values_[j] = value;
+                if (convert) widen(key, batch_.head_dim, tile_keys_ + j * width_);
+                if (convert) widen(value, batch_.head_dim, tile_values_ + j * width_);
             }
         }
-        for (; j & 3; j++) keys_[j] = keys_[count - 1];  // dot_rows works on four; what is past `count` is masked
+        // dot_rows works on four; what is past `count` is masked.
+        for (; j & 3; j++) stored_keys_[j] = stored_keys_[count - 1];
     }
 
-    const float* in_float32(const float* from, float* room) const {
-        if (width_ == batch_.head_dim) return from;
-        widen(from, batch_.head_dim, room);
-        return room;
+    // Finds what comes after the current tile. Blocks lie anywhere, so the processor can't guess.
+    void look_ahead(int64_t tile, int64_t kv_head) {
+        ahead_.bytes = Ahead::kGroup * batch_.head_dim * static_cast<int64_t>(sizeof(T));
+        for (int group = 0; group < kTile / Ahead::kGroup; group++) {
+            const int64_t at = tile + group * Ahead::kGroup;
+            ahead_.keys[group] = ahead_.values[group] = nullptr;
+            if (at >= end_position_ || at + Ahead::kGroup <= batch_.first_visible(position_)) continue;
+            const int64_t from = batch_.block_offset(blocks_[at / batch_.block_size], kv_head) +
+                                 at % batch_.block_size * batch_.head_dim;
+            ahead_.keys[group] = reinterpret_cast<const char*>(static_cast<const T*>(batch_.k_cache) + from);
+            ahead_.values[group] = reinterpret_cast<const char*>(static_cast<const T*>(batch_.v_cache) + from);
+        }
     }
 
-    const float* in_float32(const BFloat16* from, float* room) const {
-        widen(from, batch_.head_dim, room);
-        return room;
-    }
-
-    // The keys of a tile that row r sees: [begin, end), empty if it sees none.
+    // The keys of a tile that row r of a head sees: [begin, end), empty if it sees none.
     struct Span {
-        int begin, end;
+        int begin = 0, end = 0;
         bool operator==(const Span& other) const { return begin == other.begin && end == other.end; }
     };
 
@@ -168,29 +198,35 @@ private:
                 end > kTile ? kTile : end < 0 ? 0 : static_cast<int>(end)};
     }
 
-    // One tile for rows [r, r + count), at most kRowBlock of them.
-    void attend_rows(int64_t tile, int64_t r, int count, const Rows& rows) {
+    // One tile for rows [r, r + count) of the KV head whose rows begin at `first`; at most kRowBlock of them.
+    template <class Stored>
+    void attend_rows(int64_t tile, int64_t first, int64_t r, int count, const Stored* const* keys,
+                     const Stored* const* values, const Rows& rows) {
         Span spans[kRowBlock];
         for (int i = 0; i < count; i++) spans[i] = visible(tile, r + i);
         // Positions rise with the row: the first row begins first, the last one ends last.
         const int begin = spans[0].begin & ~3, end = spans[count - 1].end;
         if (begin >= end) return;
+        const Ahead* ahead = r == 0 ? &ahead_ : nullptr;
+        const int64_t row = first + r;
         alignas(64) float scores[kRowBlock * kTile];
         with_rows<kRowBlock>(count, [&](auto n) {
-            dot_rows<decltype(n)::value>(queries_ + r * width_, width_, keys_, begin, end, scores);
+            dot_rows<decltype(n)::value>(queries_ + row * width_, width_, keys, begin, end, ahead, scores);
         });
         float decay[kRowBlock];
         for (int i = 0; i < count; i++) {
             if (spans[i].begin >= spans[i].end) continue;
-            decay[i] = weigh(scores + i * kTile, spans[i].begin, spans[i].end, rows.largest[r + i], rows.total[r + i]);
+            decay[i] =
+                weigh(scores + i * kTile, spans[i].begin, spans[i].end, rows.largest[row + i], rows.total[row + i]);
         }
-        for (int first = 0, next; first < count; first = next) {
-            for (next = first + 1; next < count && spans[next] == spans[first];) next++;
-            const Span span = spans[first];
+        // Rows that see the same keys go together.
+        for (int i = 0, next; i < count; i = next) {
+            for (next = i + 1; next < count && spans[next] == spans[i];) next++;
+            const Span span = spans[i];
             if (span.begin >= span.end) continue;
-            with_rows<kRowBlock>(next - first, [&](auto n) {
-                add_rows<decltype(n)::value>(scores + first * kTile, decay + first, values_, span.begin, span.end,
-                                             width_, rows.out + (r + first) * width_);
+            with_rows<kRowBlock>(next - i, [&](auto n) {
+                add_rows<decltype(n)::value>(scores + i * kTile, decay + i, values, span.begin, span.end, width_,
+                                             i == 0 ? ahead : nullptr, rows.out + (row + i) * width_);
             });
         }
     }
@@ -200,10 +236,12 @@ private:
     bool ready_;
     float *queries_, *tile_keys_, *tile_values_;
     Rows part_, whole_;  // sums over the current partition, and over all so far
-    const float *keys_[kTile], *values_[kTile];
+    const T *stored_keys_[kTile], *stored_values_[kTile];
+    const float *keys_[kTile], *values_[kTile];  // rows of tile_keys_ and tile_values_
+    Ahead ahead_;
 
     // Of the current task.
-    int64_t rows_, position_, end_position_, kv_head_;
+    int64_t rows_of_head_, rows_, position_, end_position_, first_head_;
     const int32_t* blocks_;
 };
 
@@ -221,7 +259,7 @@ int64_t paged_attention(const Batch& batch, int threads) {
 
     int64_t status = kOk;
     parallel_for(threads, list.num_tasks(), 1, [&](int64_t begin, int64_t end) {
-        Worker<T> worker(batch, list.queries_of_a_task());
+        Worker<T> worker(batch, list.most_rows());
         if (!worker.ready()) {
             __atomic_store_n(&status, int64_t{kOutOfMemory}, __ATOMIC_RELAXED);
             return;

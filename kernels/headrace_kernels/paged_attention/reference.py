@@ -18,9 +18,7 @@ def paged_attention(
 ) -> Tensor:
     """See `headrace_kernels.paged_attention`."""
     num_blocks, _, block_size, _ = k_cache.shape
-    check_batch(
-        query.shape[0], num_blocks, block_size, block_tables, query_starts, context_lengths, sliding_window
-    )
+    check_batch(query.shape[0], num_blocks, block_size, block_tables, query_starts, context_lengths, sliding_window)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     starts = query_starts.tolist()
     for row, context in enumerate(context_lengths.tolist()):

@@ -14,9 +14,9 @@ constexpr int64_t kPartition = 512;
 constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTaskQueries = 32;
 
-// Consecutive queries of a row, for one KV head, over partitions [first_partition, end_partition).
+// Consecutive queries of a row, for consecutive KV heads, over partitions [first_partition, end_partition).
 struct Task {
-    int64_t row, kv_head, first_query, num_queries;
+    int64_t row, first_head, num_heads, first_query, num_queries;
     int64_t first_partition, end_partition;
     int64_t share;  // index into the shares, or -1: this task has all partitions and writes the result
 };
@@ -38,7 +38,11 @@ public:
         }
     }
 
-    int64_t queries_of_a_task() const { return queries_; }
+    // Rows, for all its KV heads, that a task has at most.
+    int64_t most_rows() const {
+        const int64_t of_one_head = queries_ * batch_.group();
+        return of_one_head > kTaskRows ? of_one_head : kTaskRows;
+    }
 
     // How many tasks and shares there are at most, for the memory that `fill` writes to.
     int64_t most_tasks() const {
@@ -63,7 +67,7 @@ public:
         for (int64_t row = 0; row < batch_.num_rows; row++) {
             // Later pieces of a chunk see more keys: the long ones first, so that the short ones fill the gaps.
             for (int64_t piece = pieces(row) - 1; piece >= 0; piece--) {
-                for (int64_t head = 0; head < batch_.num_kv_heads; head++) add(row, piece, head, floats_of_query);
+                add(row, piece, floats_of_query);
             }
         }
     }
@@ -74,23 +78,40 @@ public:
 private:
     int64_t pieces(int64_t row) const { return (batch_.num_queries(row) + queries_ - 1) / queries_; }
 
-    void add(int64_t row, int64_t piece, int64_t head, int64_t floats_of_query) {
+    void add(int64_t row, int64_t piece, int64_t floats_of_query) {
         const int64_t first = piece * queries_, left = batch_.num_queries(row) - first;
-        const int64_t count = left < queries_ ? left : queries_;
-        const int64_t position = batch_.first_position(row) + first, end = position + count;
-        const int64_t from = batch_.first_visible(position) / kPartition, to = (end - 1) / kPartition + 1;
-        if (to - from == 1 || !worth_sharing(count * end)) {
-            tasks_[num_tasks_++] = {row, head, first, count, from, to, -1};
+        const int64_t count = left < queries_ ? left : queries_, heads = batch_.num_kv_heads;
+        const int64_t end = batch_.first_position(row) + first + count;
+        // A block's heads lie side by side: who takes all of them reads long stretches of memory.
+        const bool all_heads = count * batch_.group() * heads <= kTaskRows && !too_large(count * end * heads);
+        const int64_t step = all_heads ? heads : 1;
+        for (int64_t head = 0; head < heads; head += step) {
+            add_heads({row, head, step, first, count, 0, 0, -1}, count * end * step, floats_of_query);
+        }
+    }
+
+    void add_heads(Task task, int64_t cost, int64_t floats_of_query) {
+        const int64_t position = batch_.first_position(task.row) + task.first_query;
+        const int64_t from = batch_.first_visible(position) / kPartition;
+        const int64_t to = (position + task.num_queries - 1) / kPartition + 1;
+        task.first_partition = from;
+        task.end_partition = to;
+        if (to - from == 1 || !too_large(cost)) {
+            tasks_[num_tasks_++] = task;
             return;
         }
         shares_[num_shares_] = {partial_floats_, from, to, to - from};
-        for (int64_t p = from; p < to; p++) tasks_[num_tasks_++] = {row, head, first, count, p, p + 1, num_shares_};
-        num_shares_++;
-        partial_floats_ += (to - from) * count * floats_of_query;
+        task.share = num_shares_++;
+        for (int64_t p = from; p < to; p++) {
+            task.first_partition = p;
+            task.end_partition = p + 1;
+            tasks_[num_tasks_++] = task;
+        }
+        partial_floats_ += (to - from) * task.num_queries * task.num_heads * floats_of_query;
     }
 
     // Whether a task is so large beside the whole that others might wait for it.
-    bool worth_sharing(int64_t cost) const { return threads_ > 1 && cost * threads_ * 4 > total_cost_; }
+    bool too_large(int64_t cost) const { return threads_ > 1 && cost * threads_ * 4 > total_cost_; }
 
     const Batch& batch_;
     const int threads_;
