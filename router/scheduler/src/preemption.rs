@@ -30,25 +30,17 @@ impl Scheduler {
         }
     }
 
-    /// Blocks without which this step cannot go on: one for each decode row at the end of its table. Where nobody
-    /// decodes, one if every prefilling row is at the end of its own: then not even a single token would be computed.
+    /// One block for each decode row at the end of its table.
+    ///
+    /// Prefilling rows need not be counted. Decode rows may take the blocks they were promised, and then they wait, but
+    /// never for each other: all that prefill at a time were admitted into one pool, so once those who decode have
+    /// ended, each finds its blocks.
     fn blocks_needed(&self) -> Blocks {
-        let block_size = self.config.block_size;
-        let mut decoding = 0;
-        let mut decodes_need = 0;
-        let mut prefills_need = 0;
-        for &handle in &self.running {
-            let sequence = &self.sequences[handle];
-            let needs = u32::from(sequence.needs_block(block_size));
-            if sequence.is_prefilling() {
-                prefills_need += needs;
-            } else {
-                decoding += 1;
-                decodes_need += needs;
-            }
-        }
-        let stuck = decoding == 0 && prefills_need > 0 && prefills_need as usize == self.running.len();
-        Blocks(if stuck { 1 } else { decodes_need })
+        let needs = |handle: &&Handle| {
+            let sequence = &self.sequences[**handle];
+            !sequence.is_prefilling() && sequence.needs_block(self.config.block_size)
+        };
+        Blocks(self.running.iter().filter(needs).count() as u32)
     }
 
     /// For tests: every request loses its row once, wherever its seed says.

@@ -116,8 +116,6 @@ impl Sequence {
     pub fn wait_again(&mut self) {
         self.place = Place::Waiting;
         self.computed_before = self.computed_before.max(self.computed);
-        self.computed = Tokens::ZERO;
-        self.prefill_end = Tokens::ZERO;
     }
 }
 

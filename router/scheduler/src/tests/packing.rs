@@ -1,6 +1,6 @@
 //! One token budget: decode rows first, then prompt chunks.
 
-use super::world::{World, roomy};
+use super::world::{World, roomy, with_blocks};
 use crate::packing::OVERDUE_AFTER;
 use crate::{Config, StepPlan, Tokens};
 
@@ -86,35 +86,34 @@ fn with_equally_many_tokens_left_the_row_that_prefills_goes_before_the_newcomer(
 }
 
 #[test]
-fn a_long_prompt_gets_a_whole_chunk_again_after_a_bounded_number_of_steps() {
+fn a_long_prompt_gets_a_whole_chunk_after_every_bounded_number_of_steps() {
     let mut world = World::new(Config { max_batch_size: 64, ..roomy() });
     world.submit(100, 2);
     world.step();
-    let mut waited = 0;
-    loop {
+    for step in 1..=2 * (OVERDUE_AFTER + 1) {
         world.submit(16, 1); // a stream of others that would take every token
-        let plan = world.step().expect("somebody runs");
-        if plan.chunks[0].request.0 == 1 {
-            assert_eq!(plan.chunks[0].tokens, Tokens(16));
-            break;
-        }
-        waited += 1;
+        let first = world.step().expect("somebody runs").chunks.remove(0);
+        assert_eq!(first.tokens, Tokens(16));
+        let its_turn = step % (OVERDUE_AFTER + 1) == 0;
+        assert_eq!(first.request.0 == 1, its_turn, "step {step}");
     }
-    assert_eq!(waited, OVERDUE_AFTER);
 }
 
 #[test]
 fn overdue_prompts_take_turns() {
-    let mut world = World::new(Config { total_blocks: crate::Blocks(256), ..roomy() });
-    for prompt in [100, 99, 98] {
-        world.submit(prompt, 2);
+    let mut world = World::new(with_blocks(512));
+    for prompt in [160, 140, 120, 100, 80, 60, 40, 20] {
+        world.submit(prompt, 2); // each enters beside those before: it is shorter than what they have left
     }
-    let mut last = [0_u32; 4];
-    for step in 1..19 {
-        let plan = world.step().expect("three long prompts");
+    let mut last = [0; 9];
+    for step in 1..30 {
+        let plan = world.step().expect("long prompts");
         plan.chunks.iter().for_each(|chunk| last[chunk.request.0 as usize] = step);
-        for request in world.scheduler.running.iter().map(|handle| handle.request.0 as usize) {
-            assert!(step - last[request] <= OVERDUE_AFTER + 2, "request {request} waits since step {}", last[request]);
+        for handle in
+            world.scheduler.running.iter().filter(|handle| world.scheduler.sequences[**handle].is_prefilling())
+        {
+            let waits = step - last[handle.request.0 as usize];
+            assert!(waits <= OVERDUE_AFTER + 8, "request {} waits for {waits} steps", handle.request);
         }
     }
 }

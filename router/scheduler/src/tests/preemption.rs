@@ -129,21 +129,31 @@ fn a_preempted_request_is_not_admitted_before_its_sample_has_landed() {
 }
 
 #[test]
-fn prompts_that_block_each_other_are_resolved_by_preempting_the_younger() {
-    // A decode row eats the blocks that two prompts were promised, and ends; then neither prompt can go on.
-    let config = Config {
-        block_size: Tokens(1),
-        total_blocks: Blocks(20),
-        max_batch_prefill_tokens: Tokens(2),
-        max_total_tokens: Tokens(20),
-        ..roomy()
+fn being_a_victim_is_remembered() {
+    let mut world = World::new(with_blocks(6));
+    let (old, young) = (world.submit(4, 20), world.submit(4, 20));
+    world.step_until(|world| world.stories[&young].preemptions > 0);
+    let times = |request| {
+        let handle = world.scheduler.sequences.find(request).expect("it has not ended");
+        world.scheduler.sequences[handle].preemptions
     };
+    assert_eq!((times(old), times(young)), (0, 1));
+}
+
+#[test]
+fn a_prompt_whose_promised_blocks_went_to_a_decode_row_waits_and_goes_on() {
+    let config = Config { max_batch_prefill_tokens: Tokens(2), ..with_blocks(10) };
     let mut world = World::new(config);
-    let requests = [world.submit(1, 12), world.submit(9, 1), world.submit(9, 1)];
-    world.drain();
-    for request in requests {
-        assert_eq!(world.stories[&request].finished, Some(FinishReason::Length));
+    let decoding = world.submit(1, 30); // grows to 8 blocks
+    world.step();
+    let prompt = world.submit(36, 2); // 9 blocks were free when it entered, and 18 steps it takes
+    let mut waited = 0;
+    while world.stories[&decoding].finished.is_none() {
+        waited += usize::from(world.step().expect("a row decodes").chunks.is_empty());
     }
+    assert!(waited > 0);
+    world.drain();
+    assert_eq!((world.stories[&prompt].finished, world.stories[&prompt].preemptions), (Some(FinishReason::Length), 1));
     world.check_all_is_back();
 }
 
