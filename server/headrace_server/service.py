@@ -79,6 +79,7 @@ class ShardService(ShardServicer):
         )
 
     async def Health(self, request: pb.HealthRequest, context: grpc.aio.ServicerContext) -> pb.HealthResponse:
+        # The message that runs counts as waiting: with it alone, a hung step would look like an idle shard.
         return pb.HealthResponse(idle_us=self._model.idle_us(), inbox_depth=self._sessions.unanswered())
 
     async def Prefill(self, messages: AsyncIterator[pb.PrefillStep], context: grpc.aio.ServicerContext) -> None:

@@ -32,7 +32,8 @@ async def serve_stream(
         await asyncio.wait((writer, session.ended), return_when=asyncio.FIRST_COMPLETED)
         if session.ended.done():
             raise _Ended(session.ended.result())
-        writer.result()
+        for task in (writer, reader):  # both are done; either may have met a bug
+            task.result()
         session.end(f"the router closed the {name} stream")
     except _Ended as ended:
         await context.abort(grpc.StatusCode.ABORTED, f"session {session.number} ended: {ended}")

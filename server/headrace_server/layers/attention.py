@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, split_with_sizes
 
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
 from headrace_server.layers.norm import RmsNorm
@@ -27,7 +27,7 @@ class Attention:
 
     def __call__(self, x: Tensor, positions: Tensor, cache: LayerCache, batch: AttentionBatch) -> Tensor:
         heads = self.qkv(x).view(x.shape[0], -1, self.head_dim)
-        query, key, value = heads.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        query, key, value = split_with_sizes(heads, (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary is not None:
