@@ -90,6 +90,30 @@ impl<T: WholeRange> Visitor<'_> for WholeVisitor<T> {
     }
 }
 
+/// A whole number as the key of an object, where JSON knows strings only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(pub u32);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key that is a whole number from 0 to {}, in quotes", u32::MAX)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Key, E> {
+        text.parse().map(Key).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}
+
 /// A `T` written as a JSON object. serde would also take a struct's fields as an array, in the order of our source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object<T>(pub T);

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use headrace_scheduler::TokenId;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::numbers::{Object, Real, real, whole};
+use crate::numbers::{Key, Object, Real, real, whole};
 
 /// Body of `/generate`, `/generate_stream` and `/tokenize`.
 #[derive(Clone, Debug, Deserialize)]
@@ -70,7 +69,7 @@ pub(crate) struct Parameters {
     #[serde(deserialize_with = "real")]
     pub min_p: Option<f32>,
     /// Token id → what is added to its logit.
-    pub logit_bias: Option<BTreeMap<TokenId, Real>>,
+    pub logit_bias: Option<BTreeMap<Key, Real>>,
     pub do_sample: bool,
     #[serde(deserialize_with = "whole")]
     pub max_new_tokens: Option<u32>,

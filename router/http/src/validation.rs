@@ -9,6 +9,7 @@ use headrace_scheduler::{TokenId, Tokens};
 use headrace_shard::Sampling;
 
 use crate::invalid::Invalid;
+use crate::numbers::Key;
 use crate::parameters::Parameters;
 use crate::state::Limits;
 
@@ -159,7 +160,7 @@ fn check_logit_bias(p: &Parameters, vocab_size: u32) -> Result<(), Invalid> {
     if let Some(given) = p.logit_bias.as_ref().map(|bias| bias.len()).filter(|&given| given > MAX_LOGIT_BIAS) {
         return Err(Invalid::LogitBiasSize { max: MAX_LOGIT_BIAS, given });
     }
-    for (&token, value) in bias {
+    for (&Key(token), value) in bias {
         if token >= vocab_size {
             return Err(Invalid::LogitBiasToken { vocab_size, given: token });
         }
@@ -212,7 +213,7 @@ fn resolve_sampling(p: &Parameters, best_of: u32, details: bool, delivery: Deliv
 }
 
 fn logit_bias(p: &Parameters) -> Vec<(TokenId, f32)> {
-    p.logit_bias.iter().flatten().map(|(&token, value)| (token, value.0)).collect()
+    p.logit_bias.iter().flatten().map(|(token, value)| (token.0, value.0)).collect()
 }
 
 impl Checked {
@@ -254,3 +255,6 @@ const MAX_LOGIT_BIAS: usize = 1024;
 
 /// Characters of a client's text that an error repeats.
 const SHOWN_CHARS: usize = 100;
+
+#[cfg(test)]
+mod tests;

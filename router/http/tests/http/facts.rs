@@ -1,0 +1,118 @@
+//! What the server says of itself, and of a text.
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+
+use crate::tokenizer::{END, ids};
+use crate::world::World;
+
+#[tokio::test]
+async fn health_is_200_with_nothing_on_all_its_routes() {
+    let world = World::new().await;
+    for path in ["/", "/health", "/ping"] {
+        let answer = world.get(path).await;
+        assert_eq!((answer.status.as_u16(), answer.text.as_str()), (200, ""), "{path}");
+        assert!(!answer.headers.contains_key("content-type"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn info_has_the_fields_of_tgi_3_and_2() {
+    let info = World::new().await.get("/info").await.json();
+    let expected = json!({
+        "model_id": "org/model", "model_sha": null, "model_dtype": "float32", "model_device_type": "cpu",
+        "model_pipeline_tag": null, "max_concurrent_requests": 8, "max_best_of": 2, "max_stop_sequences": 4,
+        "max_input_tokens": 100, "max_total_tokens": 128, "waiting_served_ratio": 0.3f32,
+        "max_batch_total_tokens": 4096, "max_waiting_tokens": 20, "max_batch_size": 8, "validation_workers": 2,
+        "max_client_batch_size": 4, "router": "headrace", "version": "0.0.0", "sha": null, "docker_label": null,
+    });
+    for (field, value) in expected.as_object().unwrap() {
+        let same = info[field] == *value
+            || info[field].as_f64().map(|number| number as f32) == value.as_f64().map(|v| v as f32);
+        assert!(same && info.get(field).is_some(), "{field}: {} instead of {value}", info[field]);
+    }
+}
+
+#[tokio::test]
+async fn metrics_have_tgis_names_after_one_request() {
+    let world = World::new().await;
+    world.post("/generate", json!({"inputs": "x", "parameters": {"max_new_tokens": 2}})).await;
+    world.post("/generate", json!({"inputs": ""})).await;
+    let answer = world.get("/metrics").await;
+    assert!(answer.header("content-type").starts_with("text/plain"));
+    for (name, kind) in [
+        ("tgi_request_count", "counter"),
+        ("tgi_request_success", "counter"),
+        ("tgi_request_failure", "counter"),
+        ("tgi_request_duration", "histogram"),
+        ("tgi_request_validation_duration", "histogram"),
+        ("tgi_request_queue_duration", "histogram"),
+        ("tgi_request_inference_duration", "histogram"),
+        ("tgi_request_mean_time_per_token_duration", "histogram"),
+        ("tgi_request_input_length", "histogram"),
+        ("tgi_request_max_new_tokens", "histogram"),
+        ("tgi_request_generated_tokens", "histogram"),
+        ("tgi_request_skipped_tokens", "summary"),
+        ("tgi_queue_size", "gauge"),
+        ("tgi_batch_current_size", "gauge"),
+        ("tgi_batch_current_max_tokens", "gauge"),
+        ("tgi_batch_next_size", "histogram"),
+        ("tgi_batch_inference_count", "counter"),
+        ("tgi_batch_inference_success", "counter"),
+        ("tgi_batch_inference_duration", "histogram"),
+        ("tgi_batch_forward_duration", "histogram"),
+        ("tgi_batch_decode_duration", "histogram"),
+        ("headrace_step_rows", "histogram"),
+        ("headrace_step_duration", "histogram"),
+    ] {
+        let line = format!("# TYPE {name} {kind}");
+        assert!(answer.text.lines().any(|shown| shown == line), "no {line:?} in\n{}", answer.text);
+    }
+    assert!(answer.text.contains("tgi_request_failure{err=\"validation\"}"));
+}
+
+#[tokio::test]
+async fn tokens_of_a_text_come_with_their_bytes() {
+    let world = World::new().await;
+    let answer = world.post("/tokenize", json!({"inputs": "a<|end|>b"})).await;
+    assert_eq!(answer.header("content-type"), "application/json");
+    let expected = json!([
+        {"id": ids("a")[0], "text": "a", "start": 0, "stop": 1},
+        {"id": END, "text": "<|end|>", "start": 1, "stop": 8},
+        {"id": ids("b")[0], "text": "b", "start": 8, "stop": 9},
+    ]);
+    assert_eq!(answer.json(), expected);
+}
+
+#[tokio::test]
+async fn tokens_that_share_a_character_all_show_it() {
+    let answer = World::new().await.post("/tokenize", json!({"inputs": "é!"})).await.json();
+    let shown: Vec<_> = answer.as_array().unwrap().iter().map(|token| token["text"].as_str().unwrap()).collect();
+    assert_eq!(shown, ["é", "é", "!"]);
+}
+
+#[tokio::test]
+async fn an_empty_text_has_no_tokens() {
+    let answer = World::new().await.post("/tokenize", json!({"inputs": ""})).await;
+    assert_eq!((answer.status.as_u16(), answer.text.as_str()), (200, "[]"));
+}
+
+#[tokio::test]
+async fn a_text_over_the_prompt_limit_is_tokenized_all_the_same() {
+    let answer = World::new().await.post("/tokenize", json!({"inputs": "x".repeat(100_000)})).await;
+    assert_eq!(answer.json().as_array().unwrap().len(), 100_000);
+}
+
+#[tokio::test]
+async fn browsers_may_call_from_anywhere() {
+    let request = Request::options("/generate")
+        .header("origin", "https://example.org")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "content-type,authorization")
+        .body(Body::empty())
+        .unwrap();
+    let answer = World::new().await.send(request).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("access-control-allow-origin"), "*");
+}

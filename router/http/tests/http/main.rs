@@ -1,0 +1,11 @@
+//! The HTTP surface over a fake shard: through the router, and through real sockets where connections matter.
+
+mod answers;
+mod bad_bodies;
+mod bad_fields;
+mod facts;
+mod limits;
+mod sockets;
+mod streams;
+mod tokenizer;
+mod world;
