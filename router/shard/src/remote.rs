@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use headrace_scheduler::{Epoch, Row, StepPlan};
@@ -91,16 +91,12 @@ impl RemoteSession {
     }
 
     fn poll_result(&mut self, cx: &mut Context<'_>) -> Poll<Result<StepResult, ShardError>> {
-        let mut polled = Poll::Pending;
-        let run = self.run(|session| {
-            session.take_answers(cx)?;
-            polled = session.poll_oldest(cx)?.map(Ok);
-            Ok(())
-        });
-        match run {
-            Ok(()) => polled,
-            Err(error) => Poll::Ready(Err(error)),
+        if self.ended.is_none()
+            && let Err(error) = self.take_answers(cx)
+        {
+            self.end(error);
         }
+        self.poll_oldest(cx)
     }
 
     /// Files every answer that is there. Also notices broken streams when no step is under way.
@@ -113,19 +109,23 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// The oldest step's result if all ranks have answered; its timeout if they had the time.
-    fn poll_oldest(&mut self, cx: &mut Context<'_>) -> Result<Poll<StepResult>, ShardError> {
-        let Some(oldest) = self.steps.front() else { return Ok(Poll::Pending) };
-        if let Some(missing) = oldest.answers.iter().position(Option::is_none) {
-            return match self.deadline.as_mut().poll(cx) {
-                Poll::Pending => Ok(Poll::Pending),
-                Poll::Ready(()) => Err(ShardError::Timeout { rank: missing as u32, call: "a step", limit: self.limit }),
-            };
+    /// The oldest step's result if all ranks have answered, also when the session has ended since; its timeout if they
+    /// had the time.
+    fn poll_oldest(&mut self, cx: &mut Context<'_>) -> Poll<Result<StepResult, ShardError>> {
+        let missing = self.steps.front().map(Step::missing);
+        if missing == Some(None)
+            && let Some(step) = self.steps.pop_front()
+        {
+            self.restart_deadline();
+            let answers: Vec<_> = step.answers.into_iter().flatten().collect();
+            return Poll::Ready(result(&step.expected, &answers, self.vocab_size).map_err(|error| self.end(error)));
         }
-        let Some(Step { expected, answers, .. }) = self.steps.pop_front() else { return Ok(Poll::Pending) };
-        self.restart_deadline();
-        let answers: Vec<_> = answers.into_iter().flatten().collect();
-        result(&expected, &answers, self.vocab_size).map(Poll::Ready)
+        if let Some(error) = &self.ended {
+            return Poll::Ready(Err(error.clone()));
+        }
+        let Some(Some(rank)) = missing else { return Poll::Pending };
+        ready!(self.deadline.as_mut().poll(cx));
+        Poll::Ready(Err(self.end(ShardError::Timeout { rank, call: "a step", limit: self.limit })))
     }
 
     /// A step's time begins when nothing older is under way.
@@ -133,16 +133,24 @@ impl RemoteSession {
         self.deadline.as_mut().reset(Instant::now() + self.limit);
     }
 
-    /// Does something in an open session; the first error ends it.
-    fn run(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ShardError>) -> Result<(), ShardError> {
+    /// Sends something in an open session; the first error ends it.
+    fn run(&mut self, send: impl FnOnce(&mut Self) -> Result<(), ShardError>) -> Result<(), ShardError> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        act(self).inspect_err(|error| {
-            self.ended = Some(error.clone());
-            self.ranks.clear(); // the shards see their streams end
-            self.steps.clear();
-        })
+        send(self).map_err(|error| self.end(error))
+    }
+
+    fn end(&mut self, error: ShardError) -> ShardError {
+        self.ranks.clear(); // the shards see their streams end
+        self.ended.get_or_insert(error).clone()
+    }
+}
+
+impl Step {
+    /// The first rank that has not answered.
+    fn missing(&self) -> Option<u32> {
+        self.answers.iter().position(Option::is_none).map(|rank| rank as u32)
     }
 }
 

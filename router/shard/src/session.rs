@@ -17,8 +17,9 @@ pub const MAX_FILTERS_IN_FLIGHT: usize = 1024;
 
 /// The open connection to all ranks in which steps run. Nothing blocks but [`next_result`](Self::next_result).
 ///
-/// After an error from any method the session is over: every later call returns the same error, the shard's state of
-/// all rows and the whole KV pool are gone. Dropping a session ends it too.
+/// After an error from any method the session is over: the shard's state of all rows and the whole KV pool are gone, and
+/// every later call returns the same error (`next_result` after results that had arrived before). Dropping a session
+/// ends it too.
 #[derive(Debug)]
 pub struct Session {
     kind: Kind,

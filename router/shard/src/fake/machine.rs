@@ -1,7 +1,7 @@
 //! Executes plans and checks every claim they make.
 //!
 //! A claim that does not hold is a *violation*: the whole step fails with a sentence that starts with
-//! "violation", and its rows stay broken until they are given away, as the protocol says of failed steps.
+//! "violation", and its rows fail in every later step until they are given away, as the protocol says of failed steps.
 
 use headrace_scheduler::{Admission, BlockId, Blocks, Chunk, Decode, Epoch, Row, StepPlan};
 
@@ -38,19 +38,10 @@ struct RowState {
     logprobs: bool,
     top_n: u32,
     prompt_logprobs: bool,
-    health: Health,
+    /// Why the row fails, until it is given away.
+    failure: Option<&'static str>,
     /// The last step that named this row: a step names it once.
     seen: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Health {
-    #[default]
-    Well,
-    /// Failed alone; its neighbours were right.
-    RowFailed,
-    /// Was in a step that failed as a whole.
-    StepFailed,
 }
 
 impl Machine {
@@ -230,7 +221,7 @@ impl Machine {
         let chunks = plan.chunks.iter().map(|chunk| chunk.row);
         for row in chunks.chain(plan.decodes.iter().map(|decode| decode.row)) {
             if let Some(state) = self.rows.get_mut(row.0 as usize) {
-                state.health = Health::StepFailed;
+                state.failure = Some("the row was in a step that failed");
             }
         }
     }
@@ -248,10 +239,7 @@ impl RowState {
             return Err("is named twice".into());
         }
         state.seen = plan.step.0;
-        match state.health {
-            Health::StepFailed => Err("was in a step that failed, and has not been admitted anew".into()),
-            Health::Well | Health::RowFailed => Ok(state),
-        }
+        Ok(state)
     }
 
     fn hold(&mut self, admission: &Admission, sampling: &Sampling) {
@@ -260,7 +248,7 @@ impl RowState {
         self.logprobs = sampling.logprobs;
         self.top_n = sampling.top_n;
         self.prompt_logprobs = sampling.prompt_logprobs;
-        self.health = Health::Well;
+        self.failure = None;
         self.history.clear();
         let mut digest = EMPTY;
         self.history.extend(admission.tokens.iter().map(|&token| {
@@ -271,14 +259,10 @@ impl RowState {
 
     /// Does the row fail alone here, now or since earlier? Then its error is in the result.
     fn fails(&mut self, row: Row, failures: &Failures, result: &mut StepResult) -> bool {
-        let injected = failures.rows.contains(&row);
-        if injected {
-            self.health = Health::RowFailed;
+        if failures.rows.contains(&row) {
+            self.failure = Some("injected failure of the row");
         }
-        if self.health == Health::Well {
-            return false;
-        }
-        let reason = if injected { "injected failure of the row" } else { "the row failed in an earlier step" };
+        let Some(reason) = self.failure else { return false };
         result.row_errors.push((row, format!("rank 0: {reason}")));
         true
     }

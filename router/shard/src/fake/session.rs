@@ -87,8 +87,8 @@ impl FakeSession {
     pub(crate) async fn next_result(&mut self) -> Result<StepResult, ShardError> {
         self.let_others_run().await;
         loop {
+            let stalled = self.controls.borrow_and_update().stalled; // before the check, so that no change is missed
             self.check_open()?;
-            let stalled = self.controls.borrow_and_update().stalled;
             let Some(oldest) = self.under_way.front() else {
                 self.wait(None).await;
                 continue;

@@ -1,11 +1,9 @@
 //! What happens before the first step: connecting, facts, warm-up, health.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{TestShard, connect, connected, deadlines, info};
+use crate::test_shard::{TestShard, info};
+use crate::{connect_to, connected, deadlines};
 use headrace_scheduler::{Blocks, Tokens};
 use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError, WarmupLimits};
 
@@ -23,7 +21,7 @@ async fn facts_of_one_rank_are_what_it_says() {
 #[tokio::test]
 async fn a_rank_is_reached_over_tcp_too() {
     let shard = TestShard::on_tcp(info(0, 1));
-    let logical = connect(std::slice::from_ref(&shard)).await.unwrap();
+    let logical = connect_to(std::slice::from_ref(&shard)).await.unwrap();
     assert_eq!(logical.health().await, Ok(()));
 }
 

@@ -1,11 +1,8 @@
 //! One rank's session over real streams: order, metadata, what answers must hold.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::plans::{With, decode, plan, prefill};
-use common::test_shard::{packed, packed_f32};
-use common::{Arrival, Message, TestShard, connect, info, open};
+use crate::plans::{With, decode, plan, prefill};
+use crate::test_shard::{Arrival, Message, TestShard, info, packed, packed_f32};
+use crate::{connect_to, hold_answers, open};
 use futures::FutureExt;
 use headrace_scheduler::{Epoch, RequestId, Row, StepId};
 use headrace_shard::{MAX_FILTERS_IN_FLIGHT, MAX_STEPS_IN_FLIGHT, Sampling, Session, ShardError, proto};
@@ -24,7 +21,7 @@ async fn protocol_error(session: &mut Session) -> String {
 #[tokio::test]
 async fn three_streams_open_with_one_session_number_that_is_drawn_anew() {
     let mut shard = TestShard::on_unix(info(0, 1));
-    let logical = connect(std::slice::from_ref(&shard)).await.unwrap();
+    let logical = connect_to(std::slice::from_ref(&shard)).await.unwrap();
     let mut numbers = vec![];
     for _ in 0..2 {
         let _session = logical.open_session().await.unwrap();
@@ -79,23 +76,12 @@ async fn results_come_in_step_order_whichever_stream_answers_first() {
     }
     let (first, second) = (first.unwrap(), second.unwrap());
     second.answer(second.result(&[20]));
-    assert!(settle(&mut session).await.is_none(), "step 1 is not answered");
+    hold_answers(&mut session, 1).await;
     first.answer(first.result(&[10]));
     for (step, token) in [(1, 10), (2, 20)] {
         let result = session.next_result().await.unwrap();
         assert_eq!((result.step, result.samples[0].token), (StepId(step), token));
     }
-}
-
-/// Polls for a result while the connection has the time to bring one, then drops the call.
-async fn settle(session: &mut Session) -> Option<headrace_shard::StepResult> {
-    for _ in 0..100 {
-        if let Some(result) = session.next_result().now_or_never() {
-            return Some(result.unwrap());
-        }
-        tokio::task::yield_now().await;
-    }
-    None
 }
 
 #[tokio::test]
@@ -285,7 +271,7 @@ async fn malformed_answers_are_protocol_errors_that_name_the_field() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_awaits_is_a_protocol_error() {
+async fn an_answer_that_nobody_awaits_is_a_protocol_error_after_the_result_that_came_before() {
     let (mut shards, mut session) = open(1).await;
     session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
     let waiting = shards[0].message().await;

@@ -1,13 +1,9 @@
 //! Several ranks as one worker: same messages, rank 0's answer, and whose fault it is.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::plans::{decode, prefill};
-use common::{connect, connected, open};
-use futures::FutureExt;
+use crate::plans::{decode, prefill};
+use crate::{connect_to, connected, hold_answers, open};
 use headrace_scheduler::{Epoch, Row};
-use headrace_shard::{Sampling, Session, ShardError, proto};
+use headrace_shard::{Sampling, ShardError, proto};
 use tonic::Status;
 
 #[tokio::test]
@@ -37,19 +33,9 @@ async fn a_step_is_complete_when_every_rank_answered_and_its_tokens_are_rank_0s(
     for (rank, token) in [(0, 10), (2, 12)] {
         shards[rank].sample(&[token]).await;
     }
-    assert!(!answers_soon(&mut session).await, "rank 1 has not answered");
+    hold_answers(&mut session, 2).await;
     shards[1].sample(&[]).await; // only rank 0 need report tokens
     assert_eq!(session.next_result().await.unwrap().samples[0].token, 10);
-}
-
-async fn answers_soon(session: &mut Session) -> bool {
-    for _ in 0..100 {
-        if session.next_result().now_or_never().is_some() {
-            return true;
-        }
-        tokio::task::yield_now().await;
-    }
-    false
 }
 
 #[tokio::test]
@@ -112,7 +98,7 @@ async fn a_stream_that_a_rank_breaks_ends_the_session_with_its_words() {
     assert_eq!(error.to_string(), "the session with rank 1 ended: its Filter stream broke: the model thread died");
 }
 
-/// The clock is stopped once the step has arrived, so the deadline passes at once when nothing else can happen.
+/// The clock is stopped once the other answers are there, so the deadline passes at once when nothing else can happen.
 #[tokio::test]
 async fn a_rank_that_does_not_answer_in_time_is_named() {
     let (mut shards, mut session) = open(3).await;
@@ -121,7 +107,7 @@ async fn a_rank_that_does_not_answer_in_time_is_named() {
         shards[rank].sample(&[10]).await;
     }
     shards[1].message().await;
-    assert!(!answers_soon(&mut session).await);
+    hold_answers(&mut session, 2).await;
     tokio::time::pause();
     let error = session.next_result().await.unwrap_err();
     assert_eq!(error.to_string(), "rank 1 did not answer a step within 60s");
@@ -166,5 +152,5 @@ async fn dropping_a_session_ends_its_streams_at_the_shard() {
     let waiting = shards[0].message().await;
     drop(session);
     waiting.closed().await;
-    assert!(connect(&shards).await.is_ok());
+    assert!(connect_to(&shards).await.is_ok());
 }
