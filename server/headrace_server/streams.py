@@ -34,11 +34,10 @@ async def serve_stream(
             raise _Ended(session.ended.result())
         for task in (writer, reader):  # both are done; either may have met a bug
             task.result()
-        session.end(f"the router closed the {name} stream")
     except _Ended as ended:
         await context.abort(grpc.StatusCode.ABORTED, f"session {session.number} ended: {ended}")
     finally:
-        session.end(f"the {name} stream broke")
+        session.end(f"the {name} stream ended")
         for task in (reader, writer):
             task.cancel()
 

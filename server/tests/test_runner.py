@@ -121,6 +121,9 @@ def test_a_failed_step_fails_its_rows_until_somebody_new_takes_them(
     assert after.token_ids.tolist()[:2] == [0, 0]
     neighbour_goes_on(world, tiny_llama)
     world.forget(3)
+    own_fault = world.step(new={3: ([VOCAB_SIZE], GREEDY)}, chunks={3: 1})
+    assert_only_fails(own_fault, 3, "outside the vocabulary")
+    world.forget(3)
     assert world.generate({3: OTHER}, 5) == {3: tiny_llama.greedy(OTHER, 5)}
 
 

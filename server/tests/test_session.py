@@ -38,12 +38,14 @@ class Gate:
 
     def __init__(self, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered = threading.Event()
+        self.executed: list[Any] = []
         self._open = threading.Event()
         execute = shard.runner.execute
 
         def gated(step: Any) -> Any:
             self.entered.set()
             assert self._open.wait(60)
+            self.executed.append(step)
             return execute(step)
 
         monkeypatch.setattr(shard.runner, "execute", gated)
@@ -139,7 +141,7 @@ def test_when_one_stream_breaks_the_other_two_end(broken: str, tiny_llama: TinyM
             for name in {"prefill", "decode", "filter"} - {broken}:
                 error = await ended(getattr(session, name))
                 assert error.code() is grpc.StatusCode.ABORTED
-                assert f"the {broken.capitalize()} stream broke" in (error.details() or "")
+                assert f"the {broken.capitalize()} stream ended" in (error.details() or "")
 
     run(scenario())
 
@@ -184,10 +186,13 @@ def test_nothing_of_a_superseded_session_is_applied(
             await old.prefill.write(first_step(old))
             await old.prefill.write(first_step(old, row=1, blocks=[20, 21]))
             await gate.held()
+            while (await shard.stub.Health(pb.HealthRequest())).inbox_depth < 2:
+                pass
             new = await shard.session()
             gate.open()
             answer = await ask(new.decode, new.decode_step([0, 1], [BLOCKS, [20, 21]]))
             assert [error.row for error in answer.row_errors] == [0, 1]
+            assert len(gate.executed) == 2  # the old session's first step, which ran already, and the new one's
 
     run(scenario())
 
@@ -323,6 +328,6 @@ def test_closing_a_stream_ends_the_session_after_its_answers(tiny_llama: TinyMod
             await session.prefill.done_writing()
             assert unpacked((await session.prefill.read()).token_ids) == tiny_llama.greedy(PROMPT, 1)
             assert await session.prefill.read() is grpc.aio.EOF
-            assert "the router closed the Prefill stream" in ((await ended(session.decode)).details() or "")
+            assert "the Prefill stream ended" in ((await ended(session.decode)).details() or "")
 
     run(scenario())
