@@ -67,6 +67,7 @@
 //! ```
 
 mod admission;
+mod chunk_order;
 mod completion;
 mod config;
 mod event;

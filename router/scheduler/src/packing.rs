@@ -1,17 +1,14 @@
 //! Fills one step: every decode row, then prompt chunks until the token budget is used up.
 
-use std::cmp::Reverse;
+use std::ops::Range;
 
+use crate::chunk_order::Prefilling;
 use crate::in_flight::Member;
 use crate::plan::{Admission, Chunk, Decode, StepPlan};
 use crate::scheduler::Scheduler;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::Handle;
 use crate::units::{BlockId, Blocks, Tokens};
-
-/// A prefilling row that this many plans in a row gave nothing is overdue: it goes first, however much it has left. So
-/// it waits for at most this many plans, and one more for each row that is overdue already.
-pub(crate) const OVERDUE_AFTER: u32 = 4;
 
 impl Scheduler {
     /// `None` when nobody can compute anything.
@@ -51,13 +48,14 @@ impl Scheduler {
 
     /// Gives the step's prompt tokens to prefilling rows and newcomers, fewest tokens left first.
     ///
-    /// A newcomer stands behind every prefilling row that has no more left than it, and behind every overdue one. So a
-    /// long prompt neither keeps short ones out nor is kept waiting by them for ever.
+    /// A newcomer stands behind every prefilling row that has no more left than it, and behind one whose turn it is. So
+    /// a long prompt neither keeps short ones out nor is kept waiting by them for ever.
     fn pack_chunks(&mut self, draft: &mut Draft) {
         let prefilling = self.prefilling();
         let decoding = self.running.len() - prefilling.len();
         let open = self.gate.is_open(self.queue.len(), self.running.len(), decoding);
         let mut promised = prefilling.iter().fold(Blocks::ZERO, |sum, row| sum + self.blocks_to_come(row.handle));
+        let mut missed = false;
         let mut budget = self.config.max_batch_prefill_tokens;
         let mut rows = prefilling.into_iter().peekable();
         while budget > Tokens::ZERO {
@@ -72,17 +70,19 @@ impl Scheduler {
                 _ => break,
             };
             let still_to_come = self.blocks_to_come(handle);
-            budget -= self.chunk(handle, budget, draft);
+            let tokens = self.chunk(handle, budget, draft);
+            budget -= tokens;
+            missed |= tokens == Tokens::ZERO;
             promised -= still_to_come - self.blocks_to_come(handle);
         }
-        rows.for_each(|row| self.sequences[row.handle].passed_over += 1);
+        self.turns.count(missed || rows.next().is_some());
     }
 
     /// Rows in the middle of their prompt, in the order in which they get chunks.
     fn prefilling(&self) -> Vec<Prefilling> {
         let rows = self.running.iter().filter(|handle| self.sequences[**handle].is_prefilling());
         let mut rows: Vec<Prefilling> = rows.map(|&handle| Prefilling::new(handle, &self.sequences[handle])).collect();
-        rows.sort_unstable();
+        self.turns.order(&mut rows);
         rows
     }
 
@@ -119,7 +119,6 @@ impl Scheduler {
         let room = (sequence.blocks.len() as u32 + self.pool.free().0) * block_size.0 - sequence.computed.0;
         let tokens = sequence.to_prefill().min(budget).min(Tokens(room));
         if tokens == Tokens::ZERO {
-            sequence.passed_over += 1;
             return tokens;
         }
         let need = (sequence.computed + tokens).blocks(block_size);
@@ -131,27 +130,6 @@ impl Scheduler {
         self.counters.recomputed(again);
         draft.push_chunk(handle, sequence, tokens);
         tokens
-    }
-}
-
-/// Sorts as chunks are given: overdue rows first (the longest overdue before others), then those with the fewest tokens
-/// left, then by arrival.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Prefilling {
-    overdue: Reverse<u32>,
-    left: Tokens,
-    handle: Handle,
-}
-
-impl Prefilling {
-    fn new(handle: Handle, sequence: &Sequence) -> Self {
-        let overdue = if sequence.passed_over >= OVERDUE_AFTER { sequence.passed_over } else { 0 };
-        Self { overdue: Reverse(overdue), left: sequence.to_prefill(), handle }
-    }
-
-    /// Before a newcomer with this many tokens?
-    fn goes_before(&self, newcomer: Tokens) -> bool {
-        self.overdue.0 > 0 || self.left <= newcomer
     }
 }
 
@@ -180,7 +158,6 @@ impl Draft {
         let (start, blocks) = (sequence.computed, self.table(&sequence.blocks));
         self.plan.chunks.push(Chunk { request: handle.request, row: seat.row, start, tokens, samples, blocks });
         self.members.push(Member { handle, row: seat.row, samples });
-        sequence.passed_over = 0;
         self.advance(sequence, tokens, samples);
     }
 
@@ -198,7 +175,7 @@ impl Draft {
         sequence.last_step = self.plan.step;
     }
 
-    fn table(&mut self, blocks: &[BlockId]) -> std::ops::Range<u32> {
+    fn table(&mut self, blocks: &[BlockId]) -> Range<u32> {
         let start = self.plan.blocks.len() as u32;
         self.plan.blocks.extend_from_slice(blocks);
         start..self.plan.blocks.len() as u32

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::admission::{Gate, watermark};
+use crate::chunk_order::Turns;
 use crate::config::Config;
 use crate::event::{Event, FinishReason};
 use crate::in_flight::InFlight;
@@ -33,6 +34,7 @@ pub struct Scheduler {
     pub(crate) running: Vec<Handle>,
     pub(crate) queue: Fcfs,
     pub(crate) gate: Gate,
+    pub(crate) turns: Turns,
     pub(crate) rows: Rows,
     pub(crate) pool: BlockPool,
     pub(crate) watermark: Blocks,
@@ -56,6 +58,7 @@ impl Scheduler {
             running: Vec::with_capacity(config.max_batch_size as usize),
             queue: Fcfs::default(),
             gate: Gate::new(&config),
+            turns: Turns::default(),
             rows: Rows::new(config.max_batch_size),
             pool: BlockPool::new(config.total_blocks),
             watermark: watermark(&config),

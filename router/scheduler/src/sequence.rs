@@ -30,8 +30,6 @@ pub(crate) struct Sequence {
     pub computed_before: Tokens,
     /// How often this sequence was the victim when blocks ran out.
     pub preemptions: u32,
-    /// Plans in a row that gave a chunk to others but not to this prefilling sequence.
-    pub passed_over: u32,
     /// For tests: preempt when this many tokens of the answer are sampled.
     pub preempt_at: Option<Tokens>,
 }
@@ -60,7 +58,6 @@ impl Sequence {
             last_step: StepId(0),
             computed_before: Tokens::ZERO,
             preemptions: 0,
-            passed_over: 0,
             preempt_at,
         }
     }
@@ -109,7 +106,6 @@ impl Sequence {
         self.place = Place::Running(seat);
         self.computed = Tokens::ZERO;
         self.prefill_end = self.known();
-        self.passed_over = 0;
     }
 
     /// Row and blocks are gone: what was computed must be computed again.

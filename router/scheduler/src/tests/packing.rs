@@ -1,7 +1,7 @@
 //! One token budget: decode rows first, then prompt chunks.
 
 use super::world::{World, roomy, with_blocks};
-use crate::packing::OVERDUE_AFTER;
+use crate::chunk_order::TURN_AFTER;
 use crate::{Config, StepPlan, Tokens};
 
 fn chunks(plan: &StepPlan) -> Vec<(u64, u32)> {
@@ -90,32 +90,44 @@ fn a_long_prompt_gets_a_whole_chunk_after_every_bounded_number_of_steps() {
     let mut world = World::new(Config { max_batch_size: 64, ..roomy() });
     world.submit(100, 2);
     world.step();
-    for step in 1..=2 * (OVERDUE_AFTER + 1) {
+    for step in 1..=2 * (TURN_AFTER + 1) {
         world.submit(16, 1); // a stream of others that would take every token
         let first = world.step().expect("somebody runs").chunks.remove(0);
         assert_eq!(first.tokens, Tokens(16));
-        let its_turn = step % (OVERDUE_AFTER + 1) == 0;
+        let its_turn = step % (TURN_AFTER + 1) == 0;
         assert_eq!(first.request.0 == 1, its_turn, "step {step}");
     }
 }
 
 #[test]
-fn overdue_prompts_take_turns() {
-    let mut world = World::new(with_blocks(512));
-    for prompt in [160, 140, 120, 100, 80, 60, 40, 20] {
+fn long_prompts_take_turns_with_each_other() {
+    let mut world = World::new(Config { max_batch_size: 64, ..with_blocks(512) });
+    for prompt in [200, 180, 160] {
         world.submit(prompt, 2); // each enters beside those before: it is shorter than what they have left
+        world.step();
     }
-    let mut last = [0; 9];
-    for step in 1..30 {
-        let plan = world.step().expect("long prompts");
-        plan.chunks.iter().for_each(|chunk| last[chunk.request.0 as usize] = step);
-        for handle in
-            world.scheduler.running.iter().filter(|handle| world.scheduler.sequences[**handle].is_prefilling())
-        {
-            let waits = step - last[handle.request.0 as usize];
-            assert!(waits <= OVERDUE_AFTER + 8, "request {} waits for {waits} steps", handle.request);
-        }
+    let mut waits = [0; 4];
+    for _ in 0..60 {
+        world.submit(16, 1);
+        let plan = world.step().expect("somebody runs");
+        waits.iter_mut().for_each(|waits| *waits += 1);
+        plan.chunks.iter().filter(|chunk| chunk.request.0 < 4).for_each(|chunk| waits[chunk.request.0 as usize] = 0);
+        assert!(waits[1..].iter().all(|&waits| waits <= 3 * (TURN_AFTER + 1)), "{waits:?}");
     }
+}
+
+#[test]
+fn many_long_prompts_do_not_keep_a_short_newcomer_out() {
+    let mut world = World::new(Config { max_batch_size: 64, ..with_blocks(2048) });
+    for prompt in (0..10).map(|place| 700 - 20 * place) {
+        world.submit(prompt, 2);
+        world.step();
+    }
+    (0..20).for_each(|_| assert!(world.step().is_some()));
+    let short = world.submit(5, 1);
+    world.step();
+    world.step();
+    assert!(world.stories[&short].finished.is_some(), "it waits for one turn at most");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::shard::EOS_AT;
 use super::world::{World, roomy, with_blocks};
-use crate::{Blocks, Config, FinishReason, Request, Tokens};
+use crate::{Config, FinishReason, Request, Tokens};
 
 /// Six blocks of four tokens: two requests of 4 + 20 tokens cannot both grow to their end.
 fn small() -> Config {
