@@ -15,9 +15,10 @@ use crate::address::ShardAddress;
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Between two attempts to connect: doubles from the first to the last.
+/// Between two attempts to connect: doubles from the first to the last. Short, because it adds to the time from a start
+/// to the first token.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Tries until the rank accepts; every failure goes to `failed`. The caller sets the time limit.
 ///
