@@ -1,4 +1,5 @@
 //! The HTTP surface over a fake shard: through the router, and through real sockets where connections matter.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod answers;
 mod bad_bodies;
