@@ -22,7 +22,7 @@ def use_cpu_backend(backend: Backend | None, tensor: Tensor, *, supported: bool 
     """
     if backend == "reference":
         return False
-    able = supported and tensor.device.type == "cpu" and tensor.dtype in _CPP_DTYPES
+    able = supported and tensor.is_cpu and tensor.dtype in _CPP_DTYPES
     if backend is None:
         return able and native.available()
     if backend != "cpu":

@@ -26,12 +26,12 @@ def expect(
     dtype  the one, or one of several
     like   a tensor whose device it must share
     """
-    if shape is not None and not _fits(tensor.shape, shape):
+    if shape is not None and tensor.shape != shape and not _fits(tensor.shape, shape):
         raise ArgumentError(f"{name}: expected shape {_render(shape)}, got {_render(tensor.shape)}")
     if dtype is not None and tensor.dtype is not dtype and not (isinstance(dtype, tuple) and tensor.dtype in dtype):
         wanted = " or ".join(map(str, dtype)) if isinstance(dtype, tuple) else str(dtype)
         raise ArgumentError(f"{name}: expected {wanted}, got {tensor.dtype}")
-    if like is not None and tensor.device != like.device:
+    if like is not None and not (tensor.is_cpu and like.is_cpu) and tensor.device != like.device:
         raise ArgumentError(f"{name}: expected on {like.device}, got {tensor.device}")
 
 
@@ -59,11 +59,13 @@ def out_of_range(name: str, index: str, value: int, low: int, high: int) -> str:
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether all axes but the first are contiguous, as in a slice of columns of a wider row-major matrix."""
-    expected = 1
-    for length, stride in zip(reversed(tensor.shape[1:]), reversed(tensor.stride()[1:]), strict=True):
-        if stride != expected and length != 1:
+    if tensor.is_contiguous():
+        return True
+    shape, strides, expected = tensor.shape, tensor.stride(), 1
+    for axis in range(len(shape) - 1, 0, -1):
+        if strides[axis] != expected and shape[axis] != 1:
             return False
-        expected *= length
+        expected *= shape[axis]
     return True
 
 
@@ -73,7 +75,13 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
-    return len(shape) == len(expected) and all(e is None or e == n for n, e in zip(shape, expected, strict=True))
+    if len(shape) != len(expected):
+        return False
+    # A loop, not `all`: a generator would double the cost of a call.
+    for length, wanted in zip(shape, expected, strict=True):  # noqa: SIM110
+        if wanted is not None and wanted != length:
+            return False
+    return True
 
 
 def _render(shape: Sequence[int | None]) -> str:

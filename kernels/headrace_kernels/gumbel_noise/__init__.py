@@ -33,6 +33,6 @@ def gumbel_noise(seeds: Tensor, indices: Tensor, vocab_size: int, *, backend: Ba
     expect(indices, "indices", seeds.shape, torch.int64, seeds)
     if vocab_size < 1:
         raise ArgumentError(f"vocab_size: expected at least 1, got {vocab_size}")
-    if backend != "reference" and seeds.device.type == "cpu" and native.available():
+    if backend != "reference" and seeds.is_cpu and native.available():
         return cpu.gumbel_noise(seeds.contiguous(), indices.contiguous(), vocab_size)
     return reference.gumbel_noise(seeds, indices, vocab_size)
