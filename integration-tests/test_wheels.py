@@ -15,14 +15,14 @@ from harness.server import PYTHON, ROOT, Server
 @pytest.fixture(scope="module")
 def wheels() -> list[Path]:
     subprocess.run(
-        [str(ROOT / "scripts" / "build-wheels")], check=True, env={**os.environ, "CARGO_TERM_COLOR": "never"}
+        [str(ROOT / "scripts" / "build-wheels")], check=True, env={**os.environ, "NO_COLOR": "1"}
     )
     return sorted((ROOT / "dist").glob("*.whl"))
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, wheels: list[Path]) -> Path:
-    """A fresh virtual environment with the wheels in it. It sees this environment's torch, but none of its editables."""
+    """A fresh virtual environment with the wheels in it. It sees the torch of .venv, but none of its editables."""
     place = tmp_path / "venv"
     venv.create(place, with_pip=True, symlinks=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]

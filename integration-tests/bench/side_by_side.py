@@ -1,7 +1,8 @@
 """`make bench`: Headrace beside transformers' static batching, A B A B, medians and ratios.
 
 Run both on an otherwise idle machine. Workloads: `one` (32/128 tokens, one at a time), `decode` (48 at once, 32/256),
-`seed` (48 at once, half 50/20, half 500/200). The peer gets each workload in batches of 8 and of all 48, the better counts.
+`seed` (48 at once, half 50/20, half 500/200). The peer runs each in batches of 8 and of all 48:
+the better counts.
 """
 
 import argparse

@@ -100,7 +100,9 @@ class Server:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.pid != self.process.pid:
                     process.kill()
-        return self.process.wait(10)
+        code = self.process.wait(10)
+        self._log.close()
+        return code
 
     # ---- HTTP ----
 
