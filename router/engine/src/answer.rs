@@ -180,6 +180,8 @@ mod tests {
         let mut prompt = PromptLogprobs::new(5);
         prompt.add(0, &[0.0, -1.0]);
         prompt.add(0, &[9.0, 9.0, -2.0]); // preempted: the first two again
+        prompt.add(0, &[9.0]); // again, in smaller chunks
+        prompt.add(4, &[9.0]); // a gap is no place for what follows it
         prompt.add(3, &[-3.0, -4.0, 9.0, 9.0]); // the chunk goes on into the answer
         assert_eq!(prompt.complete(), [0.0, -1.0, -2.0, -3.0, -4.0]);
     }

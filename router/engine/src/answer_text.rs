@@ -121,7 +121,7 @@ impl AnswerText {
 }
 
 #[cfg(test)]
-#[path = "../tests/world/tokenizer.rs"]
+#[path = "../tests/engine/world/tokenizer.rs"]
 mod tokenizer;
 
 #[cfg(test)]

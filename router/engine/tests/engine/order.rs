@@ -1,27 +1,42 @@
 //! What runs when.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Setup, World, read, token};
+use headrace_engine::{Generation, Recovery};
 use tokio::time::{Instant, sleep};
-use world::{World, read, token};
 
 const STEP: Duration = Duration::from_millis(30);
 
-#[tokio::test(start_paused = true)]
-async fn a_newcomer_is_in_the_next_step() {
-    let world = World::new().await;
-    let mut long = world.generate("long", 100).await;
+/// A newcomer that arrives 25 ms before the end of the step under way has its token when the step after that ends: the
+/// next step had not been queued yet.
+async fn assert_newcomer_joins_the_next_step(world: &World, running: &mut Generation) {
     for _ in 0..10 {
-        token(&mut long).await; // By now step times are known.
+        token(running).await; // By now step times are known.
     }
-    sleep(Duration::from_millis(5)).await; // 25 ms before the end of the step under way.
+    sleep(Duration::from_millis(5)).await;
     let came = Instant::now();
     let mut newcomer = world.generate("new", 5).await;
     token(&mut newcomer).await;
     let waited = came.elapsed();
     assert!(waited > STEP && waited < Duration::from_millis(25) + STEP + Duration::from_millis(5), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_in_the_next_step() {
+    let world = World::new().await;
+    let mut running = world.generate("long", 100).await;
+    assert_newcomer_joins_the_next_step(&world, &mut running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_in_the_next_step_also_of_a_new_session() {
+    let recovery = Recovery::Reopen { attempts: 1, delay: Duration::ZERO };
+    let world = Setup { recovery, ..Setup::default() }.start().await;
+    let mut running = world.generate("long", 100).await;
+    token(&mut running).await;
+    world.handle.end_session();
+    assert_newcomer_joins_the_next_step(&world, &mut running).await;
 }
 
 #[tokio::test(start_paused = true)]

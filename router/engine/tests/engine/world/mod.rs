@@ -1,5 +1,4 @@
 //! An engine over a fake shard: what most tests need, in one line.
-#![allow(dead_code, reason = "each test file uses some of it")]
 
 pub mod tokenizer;
 

@@ -1,13 +1,11 @@
 //! Rows, steps, sessions and shards that fail.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Setup, World, read, request, token};
 use headrace_engine::{EngineState, EngineStopped, GenerationError, Recovery};
-use headrace_scheduler::{Blocks, Row};
+use headrace_scheduler::{Blocks, Row, Tokens};
 use tokio::time::{sleep, timeout};
-use world::{Setup, World, read, request, token};
 
 const REOPEN: Recovery = Recovery::Reopen { attempts: 3, delay: Duration::from_millis(100) };
 const PATIENT: Recovery = Recovery::Reopen { attempts: 1000, delay: Duration::from_millis(100) };
@@ -20,7 +18,7 @@ async fn a_row_that_fails_fails_alone() {
     let second = tokio::spawn(read(world.generate("second", 20).await));
     world.handle.fail_row(Row(0));
     let said = read(first).await;
-    assert!(matches!(said.error, Some(GenerationError::Shard(_))), "{said:?}");
+    assert!(matches!(&said.error, Some(GenerationError::Shard(why)) if why.contains("rank 0")), "{said:?}");
     assert_eq!(second.await.expect("reads").ids(), world.expected("second", 20));
     world.assert_idle_and_empty().await;
 }
@@ -33,9 +31,20 @@ async fn a_step_that_fails_fails_those_in_it_and_nobody_else() {
     world.handle.fail_next_step();
     for generation in running {
         let said = read(generation).await;
-        assert!(matches!(said.error, Some(GenerationError::Shard(_))), "{said:?}");
+        assert!(matches!(&said.error, Some(GenerationError::Shard(why)) if why.contains("rank 0")), "{said:?}");
     }
     assert_eq!(read(waiting).await.ids(), world.expected("three", 20));
+    world.assert_idle_and_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_also_fails_a_prompt_that_it_only_went_on_with() {
+    let world = Setup { max_batch_prefill_tokens: Tokens(4), ..Setup::default() }.start().await;
+    world.handle.fail_next_step();
+    let generation = world.generate("a prompt of many chunks", 20).await;
+    // When that step lands after 30 ms, not with the row's next step or the one that would have sampled.
+    let said = timeout(Duration::from_millis(45), read(generation)).await.expect("at once");
+    assert!(matches!(&said.error, Some(GenerationError::Shard(why)) if why.contains("rank 0")), "{said:?}");
     world.assert_idle_and_empty().await;
 }
 

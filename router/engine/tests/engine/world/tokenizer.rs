@@ -1,6 +1,6 @@
 //! A tokenizer whose tokens are single bytes, and one special token.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use headrace_text::Tokenizer;
 use serde_json::{Value, json};
@@ -9,6 +9,16 @@ use serde_json::{Value, json};
 pub const END: u32 = 256;
 
 pub fn bytes() -> Arc<Tokenizer> {
+    static BYTES: LazyLock<Arc<Tokenizer>> = LazyLock::new(build);
+    BYTES.clone()
+}
+
+/// The tokens of `text`.
+pub fn ids(text: &str) -> Vec<u32> {
+    bytes().encode(text, false).expect("encodes").ids
+}
+
+fn build() -> Arc<Tokenizer> {
     let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let (own, moved): (Vec<u32>, Vec<u32>) = (0..256).partition(|&byte| printable(byte));
     let shifted = (0..moved.len() as u32).map(|place| 0x100 + place);
@@ -29,9 +39,4 @@ pub fn bytes() -> Arc<Tokenizer> {
                   "vocab": vocabulary, "merges": []},
     });
     Arc::new(Tokenizer::from_bytes(tokenizer.to_string().as_bytes()).expect("a valid tokenizer"))
-}
-
-/// The tokens of `text`.
-pub fn ids(text: &str) -> Vec<u32> {
-    bytes().encode(text, false).expect("encodes").ids
 }

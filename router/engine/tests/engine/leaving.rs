@@ -1,13 +1,11 @@
 //! Readers that leave or fall behind, and engines that are told to stop.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Setup, World, read, request, token};
 use headrace_engine::{EngineState, EngineStopped, GenerationError};
 use headrace_scheduler::{Blocks, Tokens};
 use tokio::time::{sleep, timeout};
-use world::{Setup, World, read, request, token};
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_leaves_while_it_waits_leaves_nothing_behind() {
