@@ -111,10 +111,13 @@ fn sigterm_during_the_start_ends_well_and_leaves_no_process_and_no_socket() {
 
 #[test]
 fn ctrl_c_reaches_the_launcher_alone() {
-    let (_world, server, [shard, _]) = loading();
+    let (_world, server, pids @ [shard, _]) = loading();
     let group = |pid| nix::unistd::getpgid(Some(pid)).expect("it runs");
     assert_ne!(group(shard), group(server.pid()));
     assert_eq!(group(shard), shard);
+    server.signal(Signal::SIGTERM);
+    server.wait();
+    pids.into_iter().for_each(wait_until_gone);
 }
 
 #[cfg(target_os = "linux")]
