@@ -14,9 +14,7 @@ from harness.server import PYTHON, ROOT, Server
 
 @pytest.fixture(scope="module")
 def wheels() -> list[Path]:
-    subprocess.run(
-        [str(ROOT / "scripts" / "build-wheels")], check=True, env={**os.environ, "NO_COLOR": "1"}
-    )
+    subprocess.run([str(ROOT / "scripts" / "build-wheels")], check=True, env={**os.environ, "NO_COLOR": "1"})
     return sorted((ROOT / "dist").glob("*.whl"))
 
 

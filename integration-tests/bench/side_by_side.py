@@ -8,6 +8,7 @@ the better counts.
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -60,8 +61,8 @@ def main() -> None:
         workload = build(name, model_dir / "tokenizer.json", COUNTS[name])
         prompt_tokens = sum(len(reference.ids(job.prompt)) for job in workload.jobs)
         sides: dict[str, tuple[Callable[[], Figures], list[Figures]]] = {
-            "headrace": (lambda w=workload, p=prompt_tokens: run_headrace(w, args.dtype, p), []),
-            "transformers": (lambda w=workload, p=prompt_tokens: run_transformers(reference, w, args.dtype, p), []),
+            "headrace": (partial(run_headrace, workload, args.dtype, prompt_tokens), []),
+            "transformers": (partial(run_transformers, reference, workload, args.dtype, prompt_tokens), []),
         }
         for _ in range(args.rounds):
             for run, results in sides.values():

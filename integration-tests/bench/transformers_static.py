@@ -10,7 +10,7 @@ import torch
 
 from bench.client import Figures, Seen, figures
 from bench.workloads import Job, Workload
-from harness.reference import Reference
+from harness.reference import Reference, exactly
 
 
 @torch.inference_mode()
@@ -20,9 +20,7 @@ def _batch(reference: Reference, dtype: torch.dtype, jobs: list[Job]) -> None:
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     given = tokenizer([job.prompt for job in jobs], return_tensors="pt", padding=True)
     longest = max(job.output_tokens for job in jobs)
-    reference.model(dtype).generate(
-        **given, do_sample=False, max_new_tokens=longest, min_new_tokens=longest, eos_token_id=-1, pad_token_id=0
-    )
+    reference.model(dtype).generate(**given, generation_config=exactly(longest))
 
 
 def measure(reference: Reference, dtype: torch.dtype, workload: Workload, group: int, prompt_tokens: int) -> Figures:
@@ -32,7 +30,8 @@ def measure(reference: Reference, dtype: torch.dtype, workload: Workload, group:
     began = time.perf_counter()
     for start in range(0, len(workload.jobs), group):
         jobs = workload.jobs[start : start + group]
+        arrived = time.perf_counter() if workload.concurrency == 1 else began
         _batch(reference, dtype, jobs)
-        done = time.perf_counter() - began
+        done = time.perf_counter() - arrived
         seen += [Seen([done] * job.output_tokens) for job in jobs]
     return figures(workload, seen, time.perf_counter() - began, prompt_tokens)

@@ -2,9 +2,15 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+
+def exactly(count: int) -> GenerationConfig:
+    """Greedy, `count` tokens, end-of-sequence ignored."""
+    return GenerationConfig(do_sample=False, max_new_tokens=count, eos_token_id=None, pad_token_id=0)
 
 
 class Reference:
@@ -15,7 +21,7 @@ class Reference:
         self.tokenizer = AutoTokenizer.from_pretrained(model_dir)
         self.model = cache(self._load)
 
-    def _load(self, dtype: torch.dtype) -> torch.nn.Module:
+    def _load(self, dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=dtype).eval()
 
     def ids(self, text: str) -> list[int]:
@@ -28,11 +34,7 @@ class Reference:
         answer = self.model(torch.float32).generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=count,
-            min_new_tokens=count,
-            eos_token_id=-1,
-            pad_token_id=0,
+            generation_config=exactly(count),
         )
         return answer[0, ids.shape[1] :].tolist()
 

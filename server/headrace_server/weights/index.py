@@ -6,14 +6,20 @@ from pathlib import Path
 from headrace_server.errors import WeightsError
 
 INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
 
 
 def checkpoint_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model directory. Raises WeightsError if there is none, or one of them is missing."""
-    index = model_dir / INDEX
-    files = _indexed(index) if index.exists() else sorted(model_dir.glob("*.safetensors"))
+    index, single = model_dir / INDEX, model_dir / SINGLE
+    if index.exists():
+        files = _indexed(index)
+    elif single.is_file():
+        files = [single]  # whatever else lies beside it (such as consolidated.safetensors) holds the same weights again
+    else:
+        files = sorted(model_dir.glob("model*.safetensors"))
     if not files:
-        raise WeightsError(f"{model_dir} holds no *.safetensors file")
+        raise WeightsError(f"{model_dir} holds no model*.safetensors file")
     if missing := [path for path in files if not path.is_file()]:
         raise WeightsError(f"{missing[0]} is missing, one of {len(files)} files that {INDEX} names; fetch it again")
     return files
