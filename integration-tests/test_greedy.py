@@ -15,7 +15,7 @@ TOKENS = 64
 
 @pytest.fixture(scope="module")
 def expected(reference: Reference) -> dict[str, list[int]]:
-    return {prompt: reference.greedy(prompt, TOKENS) for prompt in PROMPTS}
+    return reference.greedy_many(PROMPTS, TOKENS)
 
 
 def wrong_answers(server: Server, prompts: list[str], expected: dict[str, list[int]], at_once: int) -> list[str]:

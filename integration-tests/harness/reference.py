@@ -27,16 +27,31 @@ class Reference:
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=True)["input_ids"]
 
-    @torch.inference_mode()
     def greedy(self, prompt: str, count: int) -> list[int]:
         """Exactly `count` greedy tokens in float32, end-of-sequence ignored."""
-        ids = torch.tensor([self.ids(prompt)])
-        answer = self.model(torch.float32).generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            generation_config=exactly(count),
-        )
-        return answer[0, ids.shape[1] :].tolist()
+        return self._generate([prompt], count)[0]
+
+    def greedy_many(self, prompts: list[str], count: int) -> dict[str, list[int]]:
+        """`greedy` of each prompt, sooner: generated in one batch, and each answer kept only if it is what the model
+        says of that sequence alone, without padding. Any other is generated alone."""
+        answers = zip(prompts, self._generate(prompts, count), strict=True)
+        return {prompt: ids if self._is_greedy(prompt, ids) else self.greedy(prompt, count) for prompt, ids in answers}
+
+    @torch.inference_mode()
+    def _generate(self, prompts: list[str], count: int) -> list[list[int]]:
+        given = [self.ids(prompt) for prompt in prompts]
+        width = max(map(len, given))
+        ids = torch.tensor([[0] * (width - len(one)) + one for one in given])
+        mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in given])
+        answer = self.model(torch.float32).generate(ids, attention_mask=mask, generation_config=exactly(count))
+        return answer[:, width:].tolist()
+
+    @torch.inference_mode()
+    def _is_greedy(self, prompt: str, answer: list[int]) -> bool:
+        """One forward pass over prompt and answer: every token of the answer is the arg-max of what precedes it."""
+        ids = self.ids(prompt) + answer
+        logits = self.model(torch.float32)(torch.tensor([ids])).logits[0]
+        return logits[-len(answer) - 1 : -1].argmax(-1).tolist() == answer
 
     @torch.inference_mode()
     def prompt_logprobs(self, prompt: str, dtype: torch.dtype) -> list[float]:
