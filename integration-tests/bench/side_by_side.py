@@ -33,8 +33,10 @@ def run_headrace(workload: Workload, dtype: str, prompt_tokens: int) -> Figures:
         server.stop()
 
 
-def run_transformers(reference: Reference, workload: Workload, dtype: str, prompt_tokens: int) -> Figures:
-    groups = [1] if workload.concurrency == 1 else [8, len(workload.jobs)]
+def run_transformers(
+    reference: Reference, workload: Workload, dtype: str, sizes: list[int], prompt_tokens: int
+) -> Figures:
+    groups = [1] if workload.concurrency == 1 else sizes
     runs = [
         transformers_static.measure(reference, getattr(torch, dtype), workload, group, prompt_tokens)
         for group in groups
@@ -52,7 +54,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each side runs each workload (3)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--workloads", default="one,decode,seed", help="comma-separated (one,decode,seed)")
+    parser.add_argument("--groups", default="8,48", help="batch sizes of the peer, the best counts (8,48)")
     args = parser.parse_args()
+    sizes = [int(size) for size in args.groups.split(",")]
 
     model_dir = embedded_model_dir()
     reference = Reference(model_dir)
@@ -62,7 +66,7 @@ def main() -> None:
         prompt_tokens = sum(len(reference.ids(job.prompt)) for job in workload.jobs)
         sides: dict[str, tuple[Callable[[], Figures], list[Figures]]] = {
             "headrace": (partial(run_headrace, workload, args.dtype, prompt_tokens), []),
-            "transformers": (partial(run_transformers, reference, workload, args.dtype, prompt_tokens), []),
+            "transformers": (partial(run_transformers, reference, workload, args.dtype, sizes, prompt_tokens), []),
         }
         for _ in range(args.rounds):
             for run, results in sides.values():
