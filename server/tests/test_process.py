@@ -141,7 +141,7 @@ def damaged(model: TinyModel, directory: Path, what: str) -> Path:
         ("architecture", "architecture 'gpt2'"),
         ("shape", "has shape [112, 64], but config.json makes it [16, 64]"),
         ("truncated", "is damaged or incomplete"),
-        ("no weights", "holds no *.safetensors file"),
+        ("no weights", "holds no model*.safetensors file"),
         ("a missing file", "gone.safetensors is missing"),
     ],
 )
