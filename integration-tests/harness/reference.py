@@ -22,7 +22,10 @@ class Reference:
         self.model = cache(self._load)
 
     def _load(self, dtype: torch.dtype) -> Any:
-        return AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=dtype).eval()
+        model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=dtype).eval()
+        # What a call leaves unset is taken from here, also an end-of-sequence token that it sets to None.
+        model.generation_config.eos_token_id = None
+        return model
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=True)["input_ids"]
