@@ -13,9 +13,7 @@ from typing import Any
 
 from headrace_server.architectures import MODEL_TYPES
 from headrace_server.prepare.errors import PrepareError
-
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+from headrace_server.weights.index import INDEX, SINGLE, unindexed_files
 
 # A header of a large model is about 100 kB; the format's own limit is this.
 _MAX_HEADER = 100_000_000
@@ -34,10 +32,7 @@ def weight_files(directory: Path) -> list[Path]:
     index = directory / INDEX
     if index.is_file():
         return _indexed_files(index)
-    single = directory / SINGLE
-    if single.is_file():
-        return [single]
-    files = sorted(directory.glob("model*.safetensors"))
+    files = unindexed_files(directory)
     if not files:
         raise PrepareError(_why_no_weights(directory))
     return files

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from headrace_server.prepare.checkpoint import SINGLE
 from headrace_server.prepare.gguf_config import generation_config, model_config
 from headrace_server.prepare.gguf_file import read_gguf
 from headrace_server.prepare.gguf_tokenizer import tokenizer_files
 from headrace_server.prepare.gguf_weights import Weight, bfloat16_pieces, plan_weights
 from headrace_server.prepare.progress import byte_progress
 from headrace_server.prepare.safetensors_file import write_bfloat16
+from headrace_server.weights.index import SINGLE
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import huggingface_hub
 from huggingface_hub import constants, errors
 
-from headrace_server.prepare.checkpoint import INDEX, SINGLE, check_config, check_directory, indexed_names
+from headrace_server.prepare.checkpoint import check_config, check_directory, indexed_names
 from headrace_server.prepare.errors import PrepareError
 from headrace_server.prepare.progress import single_bar
+from headrace_server.weights.index import INDEX, SINGLE
 
 ANSWER_WITHIN = 8.0
 """Seconds that the hub has to answer the first question, name resolution and connecting included."""

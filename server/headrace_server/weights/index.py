@@ -11,18 +11,22 @@ SINGLE = "model.safetensors"
 
 def checkpoint_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model directory. Raises WeightsError if there is none, or one of them is missing."""
-    index, single = model_dir / INDEX, model_dir / SINGLE
-    if index.exists():
-        files = _indexed(index)
-    elif single.is_file():
-        files = [single]  # whatever else lies beside it (such as consolidated.safetensors) holds the same weights again
-    else:
-        files = sorted(model_dir.glob("model*.safetensors"))
+    index = model_dir / INDEX
+    files = _indexed(index) if index.exists() else unindexed_files(model_dir)
     if not files:
         raise WeightsError(f"{model_dir} holds no model*.safetensors file")
     if missing := [path for path in files if not path.is_file()]:
         raise WeightsError(f"{missing[0]} is missing, one of {len(files)} files that {INDEX} names; fetch it again")
     return files
+
+
+def unindexed_files(model_dir: Path) -> list[Path]:
+    """The weight files of a directory without an index: the single one, else every model*.safetensors, sorted.
+
+    Whatever else lies beside the single one (such as consolidated.safetensors) holds the same weights again.
+    """
+    single = model_dir / SINGLE
+    return [single] if single.is_file() else sorted(model_dir.glob("model*.safetensors"))
 
 
 def _indexed(index: Path) -> list[Path]:
