@@ -43,6 +43,13 @@ def test_a_checkpoint_of_several_files_is_the_same_model(model_dir: Path, tiny_l
     assert World(load(model_dir)).generate({0: PROMPT}, 8) == {0: tiny_llama.greedy(PROMPT, 8)}
 
 
+def test_a_second_copy_of_the_weights_beside_the_single_file_is_left_alone(
+    model_dir: Path, tiny_llama: TinyModel
+) -> None:
+    (model_dir / "model-copy.safetensors").write_bytes((model_dir / "model.safetensors").read_bytes())
+    assert World(load(model_dir)).generate({0: PROMPT}, 8) == {0: tiny_llama.greedy(PROMPT, 8)}
+
+
 def test_a_missing_file_is_named(model_dir: Path) -> None:
     shard_checkpoint(model_dir)
     (model_dir / "part-1.safetensors").unlink()
