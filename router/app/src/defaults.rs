@@ -5,9 +5,6 @@ use headrace_shard::{PoolReport, ShardFacts, WarmupLimits};
 
 use crate::config::ServiceConfig;
 
-/// Share of the pool that admission keeps free, in thousandths: room for running rows to grow by a block or two each, so
-/// that a newcomer does not at once cause a preemption.
-const WATERMARK_PERMILLE: u32 = 30;
 /// A CPU computes some thousand prompt tokens a second: 512 keep a step's gap near a tenth of a second.
 const CPU_PREFILL_TOKENS: Tokens = Tokens(512);
 /// A GPU needs this many to be busy.
@@ -83,11 +80,11 @@ pub fn agree(
         max_batch_prefill_tokens: prefill_tokens(config, facts),
         max_total_tokens: max_total,
         max_concurrent_requests: Some(config.limits.max_concurrent_requests),
-        watermark_permille: WATERMARK_PERMILLE,
         waiting_served_ratio_permille: config.batching.waiting_served_ratio_permille,
         max_waiting_tokens: config.batching.max_waiting_tokens,
         eos,
         preempt_once_seed: config.batching.preempt_once_seed,
+        ..Config::default()
     };
     Ok(Agreed { max_input, max_total, pool: room, scheduler })
 }

@@ -98,12 +98,8 @@ async fn engine() -> Engine {
         max_batch_size: 256,
         max_batch_prefill_tokens: Tokens(4096),
         max_total_tokens: Tokens(4096),
-        max_concurrent_requests: None,
-        watermark_permille: 30,
-        waiting_served_ratio_permille: 0,
-        max_waiting_tokens: 0,
         eos: vec![tokenizer::END],
-        preempt_once_seed: None,
+        ..Config::default()
     };
     Engine::start(EngineConfig::new(scheduler), shard, tokenizer::bytes()).await.expect("starts").0
 }

@@ -176,9 +176,10 @@ impl Driver {
             return Err(GenerationError::ShuttingDown);
         }
         let plain = Request {
-            prompt: request.prompt.clone(),
-            max_new_tokens: request.max_new_tokens,
             ignore_eos: request.ignore_eos,
+            // A cached beginning is not computed, so it has no log-probabilities.
+            reads_cache: !request.sampling.prompt_logprobs,
+            ..Request::new(request.prompt.clone(), request.max_new_tokens)
         };
         let id = self.scheduler.submit(plain, self.now()).map_err(GenerationError::Rejected)?;
         let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());

@@ -92,6 +92,9 @@ pub enum GenerationError {
     /// The server drains: it finishes what runs and takes nothing new.
     #[error("the server is shutting down; send the request to another replica")]
     ShuttingDown,
+    /// It waited for its first step until its deadline.
+    #[error("the request was still waiting when its deadline passed; allow more time, or send it when there is less to do")]
+    DeadlineMissed,
     /// The step or the row failed on the shard.
     #[error("{0}")]
     Shard(String),

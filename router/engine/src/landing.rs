@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use headrace_scheduler::{Event, FinishReason as Ended, Micros, RequestId, Row, Sample, StepOutcome, StepPlan};
+use headrace_scheduler::{
+    Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome, StepPlan,
+};
 use headrace_shard::{SampledToken, StepResult};
 
 use crate::driver::Driver;
@@ -122,12 +124,24 @@ impl Driver {
             Ended::EndOfSequence => self.end_with(request, FinishReason::EndOfSequence),
             Ended::StopString => self.end_with(request, FinishReason::StopString),
             Ended::Cancelled => drop(self.remove(request)),
+            Ended::DeadlineMissed => self.fail_with(request, GenerationError::DeadlineMissed),
+            Ended::Displaced => {
+                let retry_after = self.scheduler.drain_time();
+                let overload = Overload { cause: OverloadCause::Displaced, retry_after };
+                self.fail_with(request, GenerationError::Rejected(Rejected::Overloaded(overload)));
+            }
             Ended::Failed => {
                 if let Some(mut answer) = self.remove(request) {
                     let sentence = answer.failure.take().unwrap_or_else(|| "the shard sampled no token".to_owned());
                     answer.fail(GenerationError::Shard(sentence));
                 }
             }
+        }
+    }
+
+    fn fail_with(&mut self, request: RequestId, error: GenerationError) {
+        if let Some(answer) = self.remove(request) {
+            answer.fail(error);
         }
     }
 
@@ -147,7 +161,8 @@ fn outcome_of(plan: &StepPlan, result: &StepResult) -> StepOutcome {
         if failed.contains(&row) { Sample::Failed } else { Sample::Token(sampled.token) }
     };
     let samples = result.samples.iter().zip(plan.sampling_rows()).map(sample).collect();
-    StepOutcome::Done { samples, failed }
+    let took = Micros(u64::from(result.timing.forward_us) + u64::from(result.timing.sampling_us));
+    StepOutcome::Done { samples, failed, took }
 }
 
 /// Every request of a step with its row.

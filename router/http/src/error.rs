@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::GenerationError;
-use headrace_scheduler::Rejected;
+use headrace_scheduler::{Overload, Rejected};
 use serde::Serialize;
 
 use crate::invalid::Invalid;
@@ -38,6 +38,11 @@ pub(crate) enum ApiError {
          --max-concurrent-requests"
     )]
     Overloaded { limit: u32 },
+    /// The scheduler refuses, and knows why and for how long.
+    #[error("Model is overloaded: {0}")]
+    Busy(Overload),
+    #[error("Model is overloaded: {0}")]
+    Late(GenerationError),
     #[error("The server is shutting down. Send the request to another replica, or try again later")]
     ShuttingDown,
     #[error("Request failed during generation: {reason}")]
@@ -63,7 +68,7 @@ impl ApiError {
             Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Overloaded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::ShuttingDown | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -75,7 +80,7 @@ impl ApiError {
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } => "validation",
-            Self::Overloaded { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Incomplete => "incomplete_generation",
             Self::IncompleteStream => "incomplete_generation_stream",
@@ -95,7 +100,7 @@ impl ApiError {
     pub fn failure(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "validation",
-            Self::Overloaded { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Incomplete | Self::IncompleteStream => "incomplete",
             other => other.error_type(),
@@ -120,6 +125,7 @@ impl From<GenerationError> for ApiError {
         match error {
             GenerationError::Rejected(rejected) => rejected.into(),
             GenerationError::ShuttingDown => Self::ShuttingDown,
+            late @ GenerationError::DeadlineMissed => Self::Late(late),
             failed => Self::Generation { reason: failed.to_string() },
         }
     }
@@ -133,7 +139,7 @@ impl From<Rejected> for ApiError {
             Rejected::TooLong { prompt, max_new, limit } => {
                 Invalid::TotalTokens { max: limit.0, input: prompt.0 as usize, new: max_new.0 }.into()
             }
-            Rejected::Overloaded { limit } => Self::Overloaded { limit },
+            Rejected::Overloaded(overload) => Self::Busy(overload),
         }
     }
 }

@@ -31,12 +31,8 @@ impl Load {
             max_batch_size: rows,
             max_batch_prefill_tokens: Tokens(4096),
             max_total_tokens: Tokens(1 << 16),
-            max_concurrent_requests: None,
-            watermark_permille: 30,
-            waiting_served_ratio_permille: 0,
-            max_waiting_tokens: 0,
             eos: vec![0, 1],
-            preempt_once_seed: None,
+            ..Config::default()
         });
         let mut load = Self { scheduler, in_flight: None, rows, steps: 0, churn, random: 1 };
         let requests = if churn { 3 * rows } else { rows };
@@ -59,7 +55,7 @@ impl Load {
     fn submit(&mut self) {
         let (prompt, max_new) =
             if self.churn { (1 + self.below(256), 1 + self.below(128)) } else { (CONTEXT, 1 << 15) };
-        let request = Request { prompt: vec![7; prompt as usize], max_new_tokens: Tokens(max_new), ignore_eos: false };
+        let request = Request::new(vec![7; prompt as usize], Tokens(max_new));
         self.scheduler.submit(request, NOW).expect("it fits");
     }
 
@@ -75,7 +71,7 @@ impl Load {
     fn step(&mut self) -> Duration {
         self.steps += 1;
         let samples = self.in_flight.map_or(0, |(_, samples)| samples);
-        let outcome = StepOutcome::Done { samples: vec![Sample::Token(9); samples], failed: vec![] };
+        let outcome = StepOutcome::Done { samples: vec![Sample::Token(9); samples], failed: vec![], took: Micros(30_000) };
         let start = Instant::now();
         let plan = self.scheduler.plan_step(NOW);
         if let Some((step, _)) = self.in_flight {

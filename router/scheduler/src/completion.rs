@@ -2,40 +2,79 @@
 
 use crate::event::{Event, FinishReason};
 use crate::in_flight::{Flight, Member};
+use crate::kv_cache::Published;
 use crate::plan::{Sample, StepOutcome};
 use crate::scheduler::Scheduler;
 use crate::sequence::Place;
 use crate::sequences::Handle;
-use crate::units::{Row, TokenId};
+use crate::units::{Blocks, Row, TokenId};
 
 impl Scheduler {
     /// Members may have been cancelled, finished or preempted since the plan was made: those that ended are passed
     /// over, those that wait again keep their token.
-    pub(crate) fn land(&mut self, flight: Flight, outcome: StepOutcome) {
+    pub(crate) fn land(&mut self, mut flight: Flight, outcome: StepOutcome) {
         match outcome {
-            StepOutcome::Done { samples, failed } => {
+            StepOutcome::Done { samples, failed, took } => {
+                self.times.learn(flight.shape, took);
                 self.fail_rows(&flight.members, &failed);
+                self.fail_samples(&flight.members, &samples);
+                self.publish(&mut flight);
                 self.take_samples(&flight.members, &samples);
             }
             StepOutcome::Failed => flight.members.iter().for_each(|member| self.fail(member.handle)),
         }
-        flight.frees.into_iter().for_each(|block| self.pool.step_landed(block));
+        flight.frees.into_iter().for_each(|block| self.kv.step_landed(block));
     }
 
     fn fail_rows(&mut self, members: &[Member], failed: &[Row]) {
         for row in failed {
-            if let Some(member) = members.iter().find(|member| member.row == *row) {
+            if let Some(member) = members.iter().find(|member| member.seat.row == *row) {
                 self.fail(member.handle);
             }
         }
     }
 
+    /// What the step computed may be found from now on. A member that lost its row meanwhile has no table any more.
+    fn publish(&mut self, flight: &mut Flight) {
+        let block_size = self.config.block_size;
+        for member in &flight.members {
+            let Some(sequence) = self.sequences.get_mut(member.handle) else { continue };
+            let to = member.end.0 / block_size.0;
+            if sequence.place != Place::Running(member.seat) || to <= sequence.published.0 {
+                continue;
+            }
+            let of = Published {
+                root: &sequence.root,
+                tokens: &sequence.tokens,
+                blocks: &mut sequence.blocks,
+                from: sequence.published.0,
+                to,
+            };
+            sequence.published = Blocks(self.kv.publish(of, &mut self.replaced));
+            // Its own copy may be in the table of a step in flight.
+            let last = self.in_flight.find(sequence.last_step);
+            let frees = last.map_or(&mut flight.frees, |later| &mut later.frees);
+            for block in self.replaced.drain(..) {
+                self.kv.hold_for_step(block);
+                frees.push(block);
+                self.kv.let_go(block);
+            }
+        }
+    }
+
     /// A sample that is missing counts as failed: a request must not wait for it for ever.
+    fn fail_samples(&mut self, members: &[Member], samples: &[Sample]) {
+        for (index, member) in members.iter().filter(|member| member.samples).enumerate() {
+            if !matches!(samples.get(index), Some(Sample::Token(_))) {
+                self.fail(member.handle);
+            }
+        }
+    }
+
     fn take_samples(&mut self, members: &[Member], samples: &[Sample]) {
         for (index, member) in members.iter().filter(|member| member.samples).enumerate() {
-            match samples.get(index) {
-                Some(&Sample::Token(token)) => self.take_token(member.handle, token, index as u32),
-                Some(Sample::Failed) | None => self.fail(member.handle),
+            if let Some(&Sample::Token(token)) = samples.get(index) {
+                self.take_token(member.handle, token, index as u32);
             }
         }
     }

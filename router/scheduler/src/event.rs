@@ -34,4 +34,8 @@ pub enum FinishReason {
     Cancelled,
     /// The step or the row failed on the shard.
     Failed,
+    /// Its deadline passed before its first step.
+    DeadlineMissed,
+    /// Another tenant's request took its place in a full queue before its first step.
+    Displaced,
 }

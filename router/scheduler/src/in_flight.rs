@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::rows::Seat;
 use crate::sequences::Handle;
-use crate::units::{BlockId, Row, StepId};
+use crate::step_time::StepShape;
+use crate::units::{BlockId, StepId, Tokens};
 
 /// While the shard computes one step, the next may wait in its inbox; a third would only delay newcomers.
 pub(crate) const MAX_IN_FLIGHT: usize = 2;
@@ -12,19 +14,23 @@ pub(crate) const MAX_IN_FLIGHT: usize = 2;
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     pub handle: Handle,
-    pub row: Row,
+    pub seat: Seat,
     pub samples: bool,
+    /// Positions below this are computed when the step has landed.
+    pub end: Tokens,
 }
 
+#[derive(Clone)]
 pub(crate) struct Flight {
     pub step: StepId,
     /// In the plan's order: chunks, then decodes.
     pub members: Vec<Member>,
     /// Blocks the step may write although their sequences let go of them: free when it lands.
     pub frees: Vec<BlockId>,
+    pub shape: StepShape,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct InFlight {
     flights: VecDeque<Flight>,
     last_step: u64,
@@ -48,10 +54,10 @@ impl InFlight {
         StepId(self.last_step + 1)
     }
 
-    pub fn take_off(&mut self, members: Vec<Member>) {
+    pub fn take_off(&mut self, members: Vec<Member>, shape: StepShape) {
         let step = self.next_step();
         self.last_step = step.0;
-        self.flights.push_back(Flight { step, members, frees: Vec::new() });
+        self.flights.push_back(Flight { step, members, frees: Vec::new(), shape });
     }
 
     /// The step `step`, if its outcome is not known.

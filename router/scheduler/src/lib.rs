@@ -35,16 +35,11 @@
 //!     max_batch_size: 8,
 //!     max_batch_prefill_tokens: Tokens(512),
 //!     max_total_tokens: Tokens(1024),
-//!     max_concurrent_requests: None,
-//!     watermark_permille: 30,
-//!     waiting_served_ratio_permille: 0,
-//!     max_waiting_tokens: 0,
 //!     eos: vec![0],
-//!     preempt_once_seed: None,
+//!     ..Config::default()
 //! });
 //! let now = Micros(0);
-//! let request = Request { prompt: vec![11, 12, 13], max_new_tokens: Tokens(2), ignore_eos: false };
-//! let id = scheduler.submit(request, now)?;
+//! let id = scheduler.submit(Request::new(vec![11, 12, 13], Tokens(2)), now)?;
 //!
 //! // The whole prompt is one chunk, so its row samples in the first step…
 //! let first = scheduler.plan_step(now).expect("a request waits");
@@ -54,7 +49,7 @@
 //! assert_eq!(second.decodes[0].position, Tokens(3));
 //!
 //! for (step, token) in [(first.step, 70), (second.step, 71)] {
-//!     let outcome = StepOutcome::Done { samples: vec![Sample::Token(token)], failed: vec![] };
+//!     let outcome = StepOutcome::Done { samples: vec![Sample::Token(token)], failed: vec![], took: Micros(900) };
 //!     scheduler.complete_step(step, outcome, now);
 //! }
 //! let events: Vec<Event> = std::iter::from_fn(|| scheduler.poll_event()).collect();
@@ -72,25 +67,33 @@ mod completion;
 mod config;
 mod event;
 mod in_flight;
+mod kv_cache;
+mod lengths;
+mod overload;
 mod packing;
 mod plan;
 mod policy;
 mod pool;
 mod preemption;
+mod prefix_tree;
+mod queue;
 mod request;
 mod rows;
 mod scheduler;
 mod sequence;
 mod sequences;
+mod service_rate;
 mod stats;
+mod step_time;
 mod units;
 
-pub use config::Config;
+pub use config::{AdmissionRule, Config, PolicyKind};
 pub use event::{Event, FinishReason};
 pub use plan::{Admission, Chunk, Decode, Sample, StepOutcome, StepPlan};
-pub use request::{Rejected, Request};
+pub use request::{CacheRoot, Overload, OverloadCause, Priority, Rejected, Request, Tenant};
 pub use scheduler::Scheduler;
-pub use stats::{BlockStats, FinishCounts, Stats};
+pub use stats::{BlockStats, FinishCounts, PrefixStats, Stats};
+pub use step_time::{ENOUGH_STEPS, StepCost, StepShape, StepTimes};
 pub use units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 #[cfg(test)]

@@ -2,28 +2,43 @@
 
 use std::ops::Range;
 
+use crate::admission::Newcomer;
 use crate::chunk_order::Prefilling;
 use crate::in_flight::Member;
 use crate::plan::{Admission, Chunk, Decode, StepPlan};
 use crate::scheduler::Scheduler;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::Handle;
-use crate::units::{BlockId, Blocks, Tokens};
+use crate::step_time::StepShape;
+use crate::units::{BlockId, Blocks, Micros, Tokens};
+
+/// A chunk that a time target would cut shorter is this long all the same: prompts must get on.
+const SHORTEST_TIMED_CHUNK: Tokens = Tokens(16);
 
 impl Scheduler {
     /// `None` when nobody can compute anything.
-    pub(crate) fn pack(&mut self) -> Option<StepPlan> {
-        let decodes = self.decodes_with_room();
-        let mut draft = Draft::new(self, decodes.len());
-        self.pack_chunks(&mut draft);
-        for &handle in &decodes {
-            draft.push_decode(handle, &mut self.sequences[handle]);
+    pub(crate) fn pack(&mut self, now: Micros) -> Option<StepPlan> {
+        let mut draft = Draft::new(self);
+        if self.config.chunked_prefill {
+            let decodes = self.decodes_with_room();
+            decodes.iter().for_each(|&handle| draft.shape.add_decode(self.sequences[handle].computed));
+            self.pack_chunks(&mut draft, now);
+            self.pack_decodes(&mut draft, &decodes);
+        } else {
+            self.pack_chunks(&mut draft, now);
+            if draft.members.is_empty() {
+                let decodes = self.decodes_with_room();
+                decodes.iter().for_each(|&handle| draft.shape.add_decode(self.sequences[handle].computed));
+                self.pack_decodes(&mut draft, &decodes);
+            }
         }
         if draft.members.is_empty() {
             return None;
         }
         self.gate.count(!draft.plan.decodes.is_empty(), !draft.plan.admitted.is_empty());
-        self.in_flight.take_off(draft.members);
+        self.lengths.step();
+        self.last_plan_blocks = draft.plan.blocks.len();
+        self.in_flight.take_off(draft.members, draft.shape);
         Some(draft.plan)
     }
 
@@ -38,7 +53,7 @@ impl Scheduler {
                 continue;
             }
             if sequence.needs_block(block_size) {
-                let Some(block) = self.pool.take() else { continue };
+                let Some(block) = self.kv.take() else { continue };
                 sequence.blocks.push(block);
             }
             decodes.push(handle);
@@ -46,26 +61,35 @@ impl Scheduler {
         decodes
     }
 
+    fn pack_decodes(&mut self, draft: &mut Draft, decodes: &[Handle]) {
+        for &handle in decodes {
+            let sequence = &mut self.sequences[handle];
+            self.queue.policy.charge(sequence.tenant, 0, 1);
+            draft.push_decode(handle, sequence);
+        }
+    }
+
     /// Gives the step's prompt tokens to prefilling rows and newcomers, fewest tokens left first.
     ///
     /// A newcomer stands behind every prefilling row that has no more left than it, and behind one whose turn it is. So
     /// a long prompt neither keeps short ones out nor is kept waiting by them for ever.
-    fn pack_chunks(&mut self, draft: &mut Draft) {
+    fn pack_chunks(&mut self, draft: &mut Draft, now: Micros) {
         let prefilling = self.prefilling();
         let decoding = self.running.len() - prefilling.len();
-        let open = self.gate.is_open(self.queue.len(), self.running.len(), decoding);
+        // Who had to give blocks back in this plan must not get them back in it.
+        let open = !self.short && self.gate.is_open(self.queue.len(), self.running.len(), decoding);
         let mut promised = prefilling.iter().fold(Blocks::ZERO, |sum, row| sum + self.blocks_to_come(row.handle));
         let mut missed = false;
         let mut budget = self.config.max_batch_prefill_tokens;
         let mut rows = prefilling.into_iter().peekable();
+        let mut newcomer = if open { self.next_newcomer(promised, now) } else { None };
         while budget > Tokens::ZERO {
-            let newcomer = if open { self.next_newcomer(promised) } else { None };
-            let before = |row: &Prefilling| newcomer.is_none_or(|(_, tokens)| row.goes_before(tokens));
+            let before = |row: &Prefilling| newcomer.is_none_or(|newcomer| row.goes_before(newcomer.uncached));
             let handle = match (rows.next_if(before), newcomer) {
                 (Some(row), _) => row.handle,
-                (None, Some((handle, _))) if self.admit(handle, draft) => {
-                    promised += self.blocks_to_come(handle);
-                    handle
+                (None, Some(next)) if self.fits_budget(next, budget) && self.admit(next.handle, promised, draft) => {
+                    promised += self.blocks_to_come(next.handle);
+                    next.handle
                 }
                 _ => break,
             };
@@ -74,8 +98,17 @@ impl Scheduler {
             budget -= tokens;
             missed |= tokens == Tokens::ZERO;
             promised -= still_to_come - self.blocks_to_come(handle);
+            if newcomer.is_some_and(|newcomer| newcomer.handle == handle) {
+                newcomer = self.next_newcomer(promised, now);
+            }
         }
         self.turns.count(missed || rows.next().is_some());
+    }
+
+    /// Without chunking a prompt waits for a step that takes it whole; one beyond any step's budget is cut all the same.
+    fn fits_budget(&self, newcomer: Newcomer, budget: Tokens) -> bool {
+        let whole = newcomer.uncached.min(self.config.max_batch_prefill_tokens);
+        self.config.chunked_prefill || whole <= budget
     }
 
     /// Rows in the middle of their prompt, in the order in which they get chunks.
@@ -86,20 +119,32 @@ impl Scheduler {
         rows
     }
 
-    /// Blocks that the rest of a row's prefill will take.
     fn blocks_to_come(&self, handle: Handle) -> Blocks {
-        let sequence = &self.sequences[handle];
-        sequence.prefill_end.blocks(self.config.block_size).saturating_sub(Blocks(sequence.blocks.len() as u32))
+        self.sequences[handle].blocks_to_come(self.config.block_size)
     }
 
-    /// Gives the head of the queue a row; `false` if there is none.
-    fn admit(&mut self, handle: Handle, draft: &mut Draft) -> bool {
+    /// Gives a waiting request a row, and the blocks that hold its beginning; `false` if it does not fit any more, since
+    /// what it would have found was given up for others in this very plan.
+    fn admit(&mut self, handle: Handle, promised: Blocks, draft: &mut Draft) -> bool {
+        if self.fits(handle, promised).is_none() {
+            return false;
+        }
         let Some(seat) = self.rows.take() else { return false };
-        self.queue.remove(handle);
+        let Some(waited) = self.queue.admit(handle) else { return false };
+        self.rate.served(u64::from(waited.uncached.0));
         let place = self.running.partition_point(|other| *other < handle);
         self.running.insert(place, handle);
+        self.kv.share(&self.found);
         let sequence = &mut self.sequences[handle];
-        sequence.sit_down(seat);
+        sequence.sit_down(seat, &self.found, self.config.block_size);
+        if sequence.reads_cache && self.config.prefix_cache {
+            self.counters.looked_up(sequence.known(), sequence.computed);
+        }
+        if sequence.never_ran() {
+            self.forget_deadline(handle);
+        }
+        let sequence = &self.sequences[handle];
+        self.queue.policy.seated(sequence.tenant, true);
         draft.plan.admitted.push(Admission {
             request: handle.request,
             row: seat.row,
@@ -108,28 +153,43 @@ impl Scheduler {
             generated: sequence.generated(),
             computed: sequence.computed,
         });
+        self.forecast_newcomer(handle);
         true
     }
 
-    /// Plans as much of the row's prompt as budget and free blocks allow, and returns how much that is. Zero only for a
-    /// row whose promised blocks went to those who decode; it is not in the plan then.
+    /// Plans as much of the row's prompt as budget, time target and blocks allow, and returns how much that is. Zero
+    /// only for a row whose promised blocks went to those who decode, or whose time is up; it is not in the plan then.
     fn chunk(&mut self, handle: Handle, budget: Tokens, draft: &mut Draft) -> Tokens {
         let block_size = self.config.block_size;
+        let in_time = self.tokens_in_time(handle, budget, draft);
         let sequence = &mut self.sequences[handle];
-        let room = (sequence.blocks.len() as u32 + self.pool.free().0) * block_size.0 - sequence.computed.0;
-        let tokens = sequence.to_prefill().min(budget).min(Tokens(room));
+        let room = (sequence.blocks.len() as u32 + self.kv.available().0) * block_size.0 - sequence.computed.0;
+        let tokens = sequence.to_prefill().min(in_time).min(Tokens(room));
         if tokens == Tokens::ZERO {
             return tokens;
         }
         let need = (sequence.computed + tokens).blocks(block_size);
         while (sequence.blocks.len() as u32) < need.0 {
-            let Some(block) = self.pool.take() else { break };
+            let Some(block) = self.kv.take() else { break };
             sequence.blocks.push(block);
         }
         let again = sequence.computed_before.saturating_sub(sequence.computed).min(tokens);
         self.counters.recomputed(again);
+        let samples = u64::from(tokens == sequence.to_prefill());
+        self.queue.policy.charge(sequence.tenant, u64::from((tokens - again).0), samples);
         draft.push_chunk(handle, sequence, tokens);
         tokens
+    }
+
+    /// Of a budget, the tokens that keep a step with decode rows within `target_itl`. The first chunk of a step gets a
+    /// few in any case.
+    fn tokens_in_time(&self, handle: Handle, budget: Tokens, draft: &Draft) -> Tokens {
+        let Some(target) = self.config.target_itl.filter(|_| draft.shape.sampling_rows > 0) else { return budget };
+        let sequence = &self.sequences[handle];
+        let most = sequence.to_prefill().min(budget);
+        let fit = self.times.cost().chunk_within(target, draft.shape, sequence.computed, most);
+        let least = if draft.plan.chunks.is_empty() { SHORTEST_TIMED_CHUNK.min(most) } else { Tokens::ZERO };
+        fit.max(least)
     }
 }
 
@@ -137,19 +197,22 @@ impl Scheduler {
 struct Draft {
     plan: StepPlan,
     members: Vec<Member>,
+    /// Decode rows are in it from the start, chunks as they are planned.
+    shape: StepShape,
 }
 
 impl Draft {
-    fn new(scheduler: &Scheduler, decodes: usize) -> Self {
-        let held = scheduler.pool.total() - scheduler.pool.free();
+    fn new(scheduler: &Scheduler) -> Self {
+        let rows = scheduler.running.len();
+        let blocks = scheduler.last_plan_blocks + rows;
         let plan = StepPlan {
             step: scheduler.in_flight.next_step(),
             admitted: Vec::new(),
             chunks: Vec::new(),
-            decodes: Vec::with_capacity(decodes),
-            blocks: Vec::with_capacity(held.0 as usize),
+            decodes: Vec::with_capacity(rows),
+            blocks: Vec::with_capacity(blocks),
         };
-        Self { plan, members: Vec::with_capacity(decodes + 1) }
+        Self { plan, members: Vec::with_capacity(rows + 1), shape: StepShape::default() }
     }
 
     fn push_chunk(&mut self, handle: Handle, sequence: &mut Sequence, tokens: Tokens) {
@@ -157,7 +220,8 @@ impl Draft {
         let samples = tokens == sequence.to_prefill();
         let (start, blocks) = (sequence.computed, self.table(&sequence.blocks));
         self.plan.chunks.push(Chunk { request: handle.request, row: seat.row, start, tokens, samples, blocks });
-        self.members.push(Member { handle, row: seat.row, samples });
+        self.members.push(Member { handle, seat, samples, end: start + tokens });
+        self.shape.add_chunk(start, tokens, samples);
         self.advance(sequence, tokens, samples);
     }
 
@@ -165,7 +229,7 @@ impl Draft {
         let Place::Running(seat) = sequence.place else { return };
         let (position, blocks) = (sequence.computed, self.table(&sequence.blocks));
         self.plan.decodes.push(Decode { request: handle.request, row: seat.row, position, blocks });
-        self.members.push(Member { handle, row: seat.row, samples: true });
+        self.members.push(Member { handle, seat, samples: true, end: position + Tokens(1) });
         self.advance(sequence, Tokens(1), true);
     }
 

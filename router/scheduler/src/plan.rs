@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::units::{BlockId, Epoch, RequestId, Row, StepId, TokenId, Tokens};
+use crate::units::{BlockId, Epoch, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 /// One forward pass: prompt chunks and decode rows together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,9 @@ impl StepPlan {
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepOutcome {
-    /// One sample per `StepPlan::sampling_rows`, in that order; `failed` names rows that failed alone, sampling or not.
-    Done { samples: Vec<Sample>, failed: Vec<Row> },
+    /// One sample per `StepPlan::sampling_rows`, in that order; `failed` names rows that failed alone, sampling or not;
+    /// `took` is what the step cost the shard: forward pass and sampling, without waiting.
+    Done { samples: Vec<Sample>, failed: Vec<Row>, took: Micros },
     /// The whole step failed: every request in it ends with `FinishReason::Failed`.
     Failed,
 }

@@ -1,30 +1,98 @@
 //! When blocks run out: who gives theirs back, and waits to be computed again.
 
+use crate::config::PolicyKind;
 use crate::event::Event;
+use crate::policy::Runner;
+use crate::request::Priority;
 use crate::scheduler::Scheduler;
 use crate::sequences::{Handle, Sequences};
-use crate::units::{Blocks, RequestId, Tokens};
+use crate::units::{Blocks, Micros, RequestId, Tokens};
 
 /// A request that was a victim this often is spared while there are others that were not.
 const SPARED_AFTER: u32 = 2;
 
-/// Whose blocks to take: of those that were a victim fewer than twice (of all, where there are none) the one that
-/// arrived last. Never the only one that runs: it always fits alone.
+/// What preempting a running request would bring and cost.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    handle: Handle,
+    priority: Priority,
+    /// Blocks that nobody else holds.
+    reclaimable: Blocks,
+    /// Tokens to compute again, if nothing of it stays cached.
+    computed: Tokens,
+    preemptions: u32,
+}
+
+impl Loss {
+    /// Better: more blocks for each token that is computed again. A request that shares its beginning brings little; a
+    /// long one costs much. Equals: the one that came last.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let worth = |a: &Self, b: &Self| u64::from(a.reclaimable.0) * u64::from(b.computed.0.max(1));
+        let (own, others) = (worth(self, other), worth(other, self));
+        own > others || (own == others && self.handle > other.handle)
+    }
+}
+
+/// Whose blocks to take: of the lowest band, the one whose loss is best. Never the only one that runs: it always fits
+/// alone.
 ///
-/// Bounded: the oldest unfinished request is a victim at most twice, so it ends, and then the next one is the oldest.
-fn choose_victim(running: &[Handle], sequences: &Sequences) -> Option<Handle> {
+/// Bounded: one that was a victim twice is spared while others of its band were not, and where all were, the last to
+/// arrive goes. So the oldest unfinished request of a band is a victim at most twice while its neighbours come and go:
+/// it ends, and then the next one is the oldest.
+fn choose_victim(running: &[Loss]) -> Option<Handle> {
     let [_, _, ..] = running else { return None };
-    let spared = |handle: &Handle| sequences[*handle].preemptions >= SPARED_AFTER;
-    running.iter().rfind(|handle| !spared(handle)).or(running.last()).copied()
+    let lowest = running.iter().map(|loss| loss.priority).min()?;
+    let band = || running.iter().filter(|loss| loss.priority == lowest);
+    let better = |best: &Loss, loss: &Loss| if loss.is_better_than(best) { *loss } else { *best };
+    let fresh = band().filter(|loss| loss.preemptions < SPARED_AFTER).copied();
+    let victim = fresh.reduce(|best, loss| better(&best, &loss));
+    victim.map(|loss| loss.handle).or(band().map(|loss| loss.handle).max())
 }
 
 impl Scheduler {
-    /// Preempts until this step's growth fits in what is free or will be when the steps in flight land.
+    /// Preempts until this step's growth fits in what is available or will be when the steps in flight land.
     ///
     /// Blocks that are leaving are waited for, not preempted for: the rows that need them sit out one plan.
     pub(crate) fn make_room(&mut self) {
-        while self.blocks_needed() > self.pool.free() + self.pool.leaving() {
-            let Some(victim) = choose_victim(&self.running, &self.sequences) else { return };
+        self.short = false;
+        while self.blocks_needed() > self.kv.available() + self.kv.leaving() {
+            let losses: Vec<Loss> = self.running.iter().map(|&handle| self.loss(handle)).collect();
+            let Some(victim) = choose_victim(&losses) else { return };
+            self.short = true;
+            self.sequences[victim].preemptions += 1;
+            self.lengths.preempted();
+            self.preempt(victim);
+        }
+    }
+
+    fn loss(&self, handle: Handle) -> Loss {
+        let sequence = &self.sequences[handle];
+        Loss {
+            handle,
+            priority: sequence.priority,
+            reclaimable: self.kv.private(&sequence.blocks),
+            computed: sequence.computed,
+            preemptions: sequence.preemptions,
+        }
+    }
+
+    /// When who is next finds no row, or no blocks, the policy may give it somebody else's: one a plan.
+    pub(crate) fn give_way(&mut self, now: Micros) {
+        if self.queue.is_empty() || !matches!(self.config.policy, PolicyKind::Priority | PolicyKind::Fair) {
+            return;
+        }
+        let Some(head) = self.queue.head(now) else { return };
+        let waits_for_others = self.sequences[head].unknown > 0;
+        if waits_for_others || (self.rows.any_free() && self.fits(head, Blocks::ZERO).is_some()) {
+            return;
+        }
+        let runner = |&handle: &Handle| {
+            let sequence = &self.sequences[handle];
+            let spared = sequence.preemptions >= SPARED_AFTER;
+            Runner { handle, tenant: sequence.tenant, priority: sequence.priority, spared }
+        };
+        let runners: Vec<Runner> = self.running.iter().map(runner).collect();
+        if let Some(victim) = self.queue.displaces(head, &runners) {
             self.sequences[victim].preemptions += 1;
             self.preempt(victim);
         }
@@ -62,9 +130,8 @@ impl Scheduler {
     /// Takes row and blocks. A sample in flight is part of the answer and is kept when it lands.
     fn preempt(&mut self, victim: Handle) {
         self.vacate(victim);
-        let sequence = &mut self.sequences[victim];
-        sequence.wait_again();
-        self.queue.push(victim, sequence.known());
+        self.sequences[victim].wait_again();
+        self.enqueue(victim);
         self.counters.preemptions += 1;
         self.events.push_back(Event::Preempted { request: victim.request });
     }
@@ -87,44 +154,54 @@ fn mix(seed: u64, value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Request;
-    use crate::sequence::Sequence;
+    use crate::queue::tests::handles;
 
-    fn victim_of(preemptions: &[u32]) -> Option<usize> {
-        let mut sequences = Sequences::default();
-        let request = Request { prompt: vec![1], max_new_tokens: Tokens(1), ignore_eos: false };
-        let running: Vec<Handle> = preemptions
-            .iter()
-            .map(|&preemptions| {
-                let handle = sequences.insert(Sequence::new(request.clone(), None));
-                sequences[handle].preemptions = preemptions;
-                handle
-            })
-            .collect();
-        let victim = choose_victim(&running, &sequences)?;
-        running.iter().position(|&handle| handle == victim)
+    /// Band, blocks it brings, tokens it costs, times it was a victim; the victim's place.
+    fn victim_of(running: &[(i64, u32, u32, u32)]) -> Option<usize> {
+        let handles = handles(running.len());
+        let loss = |(&handle, &(band, blocks, tokens, preemptions)): (&Handle, &(i64, u32, u32, u32))| Loss {
+            handle,
+            priority: Priority::new(band).expect("a band"),
+            reclaimable: Blocks(blocks),
+            computed: Tokens(tokens),
+            preemptions,
+        };
+        let losses: Vec<Loss> = handles.iter().zip(running).map(loss).collect();
+        let victim = choose_victim(&losses)?;
+        handles.iter().position(|&handle| handle == victim)
     }
 
     #[test]
-    fn the_victim_is_the_one_that_arrived_last() {
-        assert_eq!(victim_of(&[0, 1, 1]), Some(2));
+    fn of_equals_the_victim_is_the_one_that_arrived_last() {
+        assert_eq!(victim_of(&[(0, 4, 64, 0), (0, 4, 64, 0), (0, 4, 64, 1)]), Some(2));
     }
 
     #[test]
     fn the_only_running_request_is_never_a_victim() {
-        assert_eq!(victim_of(&[0]), None);
+        assert_eq!(victim_of(&[(0, 4, 64, 0)]), None);
         assert_eq!(victim_of(&[]), None);
     }
 
     #[test]
-    fn one_that_was_a_victim_twice_is_spared_while_others_were_not() {
-        assert_eq!(victim_of(&[0, 1, 2]), Some(1));
-        assert_eq!(victim_of(&[0, 2, 3]), Some(0));
+    fn the_lowest_band_goes_first() {
+        assert_eq!(victim_of(&[(-100, 1, 900, 1), (0, 9, 9, 0)]), Some(0));
+    }
+
+    #[test]
+    fn more_blocks_for_fewer_tokens_are_better() {
+        assert_eq!(victim_of(&[(0, 2, 17, 0), (0, 3, 33, 0)]), Some(0), "two blocks for 17 tokens");
+        assert_eq!(victim_of(&[(0, 4, 64, 0), (0, 1, 64, 0)]), Some(0), "the second shares its beginning");
+    }
+
+    #[test]
+    fn one_that_was_a_victim_twice_is_spared_while_others_of_its_band_were_not() {
+        assert_eq!(victim_of(&[(0, 4, 64, 0), (0, 4, 64, 1), (0, 4, 64, 2)]), Some(1));
+        assert_eq!(victim_of(&[(-1, 4, 64, 2), (0, 4, 64, 0)]), Some(0));
     }
 
     #[test]
     fn where_all_were_victims_twice_the_last_to_arrive_is_one_again() {
-        assert_eq!(victim_of(&[2, 5, 2]), Some(2));
+        assert_eq!(victim_of(&[(0, 4, 64, 2), (0, 4, 64, 5), (0, 1, 64, 2)]), Some(2));
     }
 
     #[test]

@@ -1,30 +1,33 @@
 //! The scheduler itself: its commands, and how a sequence leaves its row.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
-use crate::admission::{Gate, watermark};
+use crate::admission::{Forecast, Gate, watermark};
 use crate::chunk_order::Turns;
 use crate::config::Config;
 use crate::event::{Event, FinishReason};
 use crate::in_flight::InFlight;
+use crate::kv_cache::KvCache;
+use crate::lengths::Lengths;
 use crate::plan::{StepOutcome, StepPlan};
-use crate::policy::Fcfs;
-use crate::pool::BlockPool;
 use crate::preemption::preempt_at;
+use crate::queue::{Queue, Waiting};
 use crate::request::{Rejected, Request};
 use crate::rows::Rows;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::{Handle, Sequences};
-use crate::stats::{BlockStats, Counters, Stats};
-use crate::units::{Blocks, Epoch, Micros, RequestId, Row, StepId, Tokens};
+use crate::service_rate::ServiceRate;
+use crate::stats::{BlockStats, Counters, PrefixStats, Stats};
+use crate::step_time::{StepCost, StepTimes};
+use crate::units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, Tokens};
 
 /// Owns every unfinished request and every KV block; decides what each step computes.
 ///
 /// Commands go in ([`submit`](Self::submit), [`cancel`](Self::cancel), [`stop`](Self::stop),
 /// [`complete_step`](Self::complete_step), [`session_lost`](Self::session_lost)); plans, events and released rows come
 /// out and must be polled, or they pile up. Nothing here waits, reads a clock or does I/O: the same commands give the
-/// same plans and events, byte for byte. Moments are arguments; first come, first served does not look at them.
+/// same plans and events, byte for byte. Moments are arguments, from one clock that never goes back.
 ///
 /// `{:?}` prints one short line per running request: rows, progress, blocks, steps in flight.
 pub struct Scheduler {
@@ -32,15 +35,30 @@ pub struct Scheduler {
     pub(crate) sequences: Sequences,
     /// Who holds a row, in order of arrival.
     pub(crate) running: Vec<Handle>,
-    pub(crate) queue: Fcfs,
+    pub(crate) queue: Queue,
+    /// Deadlines of requests that never ran.
+    pub(crate) deadlines: BTreeSet<(Micros, Handle)>,
     pub(crate) gate: Gate,
     pub(crate) turns: Turns,
     pub(crate) rows: Rows,
-    pub(crate) pool: BlockPool,
+    pub(crate) kv: KvCache,
     pub(crate) watermark: Blocks,
+    pub(crate) lengths: Lengths,
+    pub(crate) forecast: Forecast,
+    /// The plan that `forecast` was begun for.
+    pub(crate) forecast_step: Option<StepId>,
+    pub(crate) times: StepTimes,
+    pub(crate) rate: ServiceRate,
     pub(crate) in_flight: InFlight,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
+    /// Blocks ran out in the plan being made.
+    pub(crate) short: bool,
+    pub(crate) last_plan_blocks: usize,
+    // Kept for their allocations; what they hold between calls means nothing.
+    pub(crate) candidates: Vec<Handle>,
+    pub(crate) found: Vec<BlockId>,
+    pub(crate) replaced: Vec<BlockId>,
 }
 
 impl Scheduler {
@@ -56,15 +74,26 @@ impl Scheduler {
         Self {
             sequences: Sequences::default(),
             running: Vec::with_capacity(config.max_batch_size as usize),
-            queue: Fcfs::default(),
+            queue: Queue::new(&config),
+            deadlines: BTreeSet::new(),
             gate: Gate::new(&config),
             turns: Turns::default(),
             rows: Rows::new(config.max_batch_size),
-            pool: BlockPool::new(config.total_blocks),
+            kv: KvCache::new(&config),
             watermark: watermark(&config),
+            lengths: Lengths::default(),
+            forecast: Forecast::default(),
+            forecast_step: None,
+            times: StepTimes::default(),
+            rate: ServiceRate::default(),
             in_flight: InFlight::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            short: false,
+            last_plan_blocks: 0,
+            candidates: Vec::new(),
+            found: Vec::new(),
+            replaced: Vec::new(),
             config,
         }
     }
@@ -73,13 +102,19 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// Refuses what could never finish here, and what exceeds `max_concurrent_requests`.
-    pub fn submit(&mut self, request: Request, _now: Micros) -> Result<RequestId, Rejected> {
+    /// Refuses what could never finish here, and, while there is too much to do already, what would wait too long.
+    pub fn submit(&mut self, request: Request, now: Micros) -> Result<RequestId, Rejected> {
         self.check(&request)?;
+        self.rate.look(now, !self.queue.is_empty());
+        self.check_load(&request, now).map_err(Rejected::Overloaded)?;
         let id = self.sequences.next_id();
         let preempt_at = self.config.preempt_once_seed.and_then(|seed| preempt_at(seed, id, request.max_new_tokens));
-        let handle = self.sequences.insert(Sequence::new(request, preempt_at));
-        self.queue.push(handle, self.sequences[handle].known());
+        let handle = self.sequences.insert(Sequence::new(request, now, preempt_at));
+        if let Some(deadline) = self.sequences[handle].deadline {
+            self.deadlines.insert((deadline, handle));
+        }
+        self.enqueue(handle);
+        self.rate.look(now, true);
         Ok(id)
     }
 
@@ -102,16 +137,30 @@ impl Scheduler {
     /// Decides the next step. It may be made while one earlier step is in flight: rows whose newest token is not known
     /// yet go on decoding, unless their length says that it is the last.
     ///
-    /// `None`: nothing can run now, or two steps are in flight. Ask again after a `submit` or a `complete_step`.
-    /// Also after `None`, rows may be released and events be ready.
-    pub fn plan_step(&mut self, _now: Micros) -> Option<StepPlan> {
+    /// `None`: nothing can run now, or two steps are in flight. Ask again after a `submit` or a `complete_step`, or when
+    /// [`wakes_at`](Self::wakes_at) says. Also after `None`, rows may be released and events be ready.
+    pub fn plan_step(&mut self, now: Micros) -> Option<StepPlan> {
+        self.drop_late(now);
         if self.in_flight.is_full() {
             return None;
         }
+        self.rate.look(now, !self.queue.is_empty());
         self.retire();
         self.preempt_once();
+        self.queue.policy.begin_plan(now, self.running.len());
         self.make_room();
-        self.pack()
+        self.give_way(now);
+        let plan = self.pack(now);
+        self.rate.look(now, !self.queue.is_empty());
+        plan
+    }
+
+    /// When `plan_step` has something to do although nothing was submitted and nothing has landed: a deadline passes, or
+    /// a batch that is being collected is due. `None`: never.
+    pub fn wakes_at(&self) -> Option<Micros> {
+        let deadline = self.deadlines.first().map(|(moment, _)| *moment);
+        let batch = if self.running.is_empty() { self.queue.policy.opens_at() } else { None };
+        deadline.into_iter().chain(batch).min()
     }
 
     /// Takes what came of a step. Outcomes come in the order of the plans; any other step (one of a lost session) is
@@ -128,15 +177,19 @@ impl Scheduler {
         self.in_flight.clear();
         self.running.clear();
         self.rows.reset();
-        self.pool = BlockPool::new(self.config.total_blocks);
+        self.kv.reset();
+        self.forecast_step = None;
         let handles: Vec<Handle> = self.sequences.handles().collect();
         for handle in handles {
             let sequence = &mut self.sequences[handle];
             sequence.unknown = 0;
             if sequence.place != Place::Waiting {
+                if sequence.is_running() {
+                    self.queue.policy.seated(sequence.tenant, false);
+                }
                 sequence.blocks.clear();
                 sequence.wait_again();
-                self.queue.push(handle, sequence.known());
+                self.enqueue(handle);
                 self.events.push_back(Event::Preempted { request: handle.request });
             }
         }
@@ -154,10 +207,16 @@ impl Scheduler {
         self.rows.poll_release().map(|seat| (seat.row, seat.epoch))
     }
 
+    /// What steps cost, as far as it was learned.
+    pub fn step_cost(&self) -> &StepCost {
+        self.times.cost()
+    }
+
     /// A snapshot, in time proportional to the running rows.
     pub fn stats(&self) -> Stats {
         let prefilling = self.running.iter().filter(|&&handle| self.sequences[handle].is_prefilling()).count();
-        let (free, total) = (self.pool.free(), self.pool.total());
+        let (free, cached, total) = (self.kv.free(), self.kv.cached(), self.kv.total());
+        let leaving = self.kv.leaving();
         Stats {
             waiting: self.queue.len() as u32,
             running: self.running.len() as u32,
@@ -165,11 +224,12 @@ impl Scheduler {
             decoding: (self.running.len() - prefilling) as u32,
             ending: (self.sequences.len() - self.running.len() - self.queue.len()) as u32,
             queued_tokens: self.queue.tokens(),
-            blocks: BlockStats { free, held: total - free, total, leaving: self.pool.leaving() },
+            blocks: BlockStats { free, cached, held: total - free - cached, total, leaving },
             steps_in_flight: self.in_flight.len() as u32,
             steps: self.in_flight.steps(),
             preemptions: self.counters.preemptions,
             recomputed_tokens: self.counters.recomputed_tokens,
+            prefix: PrefixStats { evicted_blocks: self.kv.evicted, ..self.counters.prefix },
             finished: self.counters.finished,
         }
     }
@@ -186,18 +246,36 @@ impl Scheduler {
         if u64::from(prompt.0) + u64::from(max_new.0) > u64::from(limit.0) {
             return Err(Rejected::TooLong { prompt, max_new, limit });
         }
-        match self.config.max_concurrent_requests {
-            Some(limit) if self.sequences.len() >= limit as usize => Err(Rejected::Overloaded { limit }),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Puts a request that holds nothing into the queue.
+    pub(crate) fn enqueue(&mut self, handle: Handle) {
+        self.find(handle);
+        let sequence = &self.sequences[handle];
+        let found = Tokens(self.found.len() as u32 * self.config.block_size.0);
+        let waiting = Waiting {
+            uncached: sequence.known() - found,
+            tenant: sequence.tenant,
+            priority: sequence.priority,
+            arrived: sequence.arrived,
+            preempted: !sequence.never_ran(),
+            skips: 0,
+            deferred: None,
+        };
+        self.queue.push(handle, waiting);
     }
 
     /// Ends a request: the only place where one leaves.
     pub(crate) fn end(&mut self, handle: Handle, reason: FinishReason) {
         self.vacate(handle);
         self.queue.remove(handle);
+        self.forget_deadline(handle);
         if let Some(sequence) = self.sequences.remove(handle) {
             self.counters.finished.count(reason);
+            if matches!(reason, FinishReason::Length | FinishReason::EndOfSequence | FinishReason::StopString) {
+                self.lengths.learn(sequence.tenant, sequence.max_new, sequence.generated());
+            }
             let generated = sequence.generated();
             self.events.push_back(Event::Finished { request: handle.request, reason, generated });
         }
@@ -219,15 +297,18 @@ impl Scheduler {
         let sequence = &mut self.sequences[handle];
         let Place::Running(seat) = sequence.place else { return };
         self.rows.give_back(seat);
+        self.queue.policy.seated(sequence.tenant, false);
         if let Ok(place) = self.running.binary_search(&handle) {
             self.running.remove(place);
         }
         // Later steps land later: the last one that holds the sequence is the one to wait for.
         if let Some(flight) = self.in_flight.find(sequence.last_step) {
-            sequence.blocks.iter().for_each(|&block| self.pool.hold_for_step(block));
+            sequence.blocks.iter().for_each(|&block| self.kv.hold_for_step(block));
             flight.frees.extend_from_slice(&sequence.blocks);
         }
-        sequence.blocks.drain(..).for_each(|block| self.pool.let_go(block));
+        sequence.published = Blocks::ZERO;
+        sequence.shared = Blocks::ZERO;
+        sequence.blocks.drain(..).for_each(|block| self.kv.let_go(block));
     }
 }
 
@@ -236,13 +317,14 @@ impl fmt::Debug for Scheduler {
         let blocks = self.stats().blocks;
         writeln!(
             f,
-            "step {}, {} in flight; {} waiting ({} tokens), head {:?}; blocks {} free + {} held ({} leaving) = {}",
+            "step {}, {} in flight; {} waiting ({} tokens), head {:?}; blocks {} free + {} cached + {} held ({} leaving) = {}",
             self.in_flight.steps(),
             self.in_flight.len(),
             self.queue.len(),
             self.queue.tokens(),
-            self.queue.head().map(|head| head.request.0),
+            self.queue.head(Micros::ZERO).map(|head| head.request.0),
             blocks.free,
+            blocks.cached,
             blocks.held,
             blocks.leaving,
             blocks.total,

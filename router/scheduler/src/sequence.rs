@@ -5,19 +5,33 @@
 
 use std::fmt;
 
-use crate::request::Request;
+use crate::admission::Growth;
+use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
-use crate::units::{BlockId, StepId, TokenId, Tokens};
+use crate::units::{BlockId, Blocks, Micros, StepId, TokenId, Tokens};
 
+#[derive(Clone)]
 pub(crate) struct Sequence {
     /// Prompt, then the answer's tokens known so far.
     pub tokens: Vec<TokenId>,
     prompt: Tokens,
-    max_new: Tokens,
+    pub max_new: Tokens,
     pub ignore_eos: bool,
+    pub tenant: Tenant,
+    pub priority: Priority,
+    pub deadline: Option<Micros>,
+    pub root: CacheRoot,
+    pub reads_cache: bool,
+    pub arrived: Micros,
     pub place: Place,
     /// Block table; empty unless running.
     pub blocks: Vec<BlockId>,
+    /// The beginning of `blocks` that the prefix tree names.
+    pub published: Blocks,
+    /// The beginning of `blocks` that was found in the cache when the row was taken.
+    pub shared: Blocks,
+    /// Length of the answer that admission counts on; grows when the answer does not end there.
+    pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
     pub computed: Tokens,
     /// The row prefills up to here and decodes from here on: all tokens known at admission.
@@ -44,14 +58,23 @@ pub(crate) enum Place {
 }
 
 impl Sequence {
-    pub fn new(request: Request, preempt_at: Option<Tokens>) -> Self {
+    pub fn new(request: Request, arrived: Micros, preempt_at: Option<Tokens>) -> Self {
         Self {
             prompt: Tokens(request.prompt.len() as u32),
             tokens: request.prompt,
             max_new: request.max_new_tokens,
             ignore_eos: request.ignore_eos,
+            tenant: request.tenant,
+            priority: request.priority,
+            deadline: request.deadline,
+            root: request.root,
+            reads_cache: request.reads_cache,
+            arrived,
             place: Place::Waiting,
             blocks: Vec::new(),
+            published: Blocks::ZERO,
+            shared: Blocks::ZERO,
+            expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,
             unknown: 0,
@@ -96,16 +119,59 @@ impl Sequence {
         self.prefill_end - self.computed
     }
 
+    pub fn is_running(&self) -> bool {
+        matches!(self.place, Place::Running(_))
+    }
+
+    /// Runs, and blocks of what it prefills are still to be published.
+    pub fn is_publishing_prompt(&self, block_size: Tokens) -> bool {
+        self.is_running() && self.published.0 < self.prefill_end.0 / block_size.0
+    }
+
+    /// Blocks of the table that were not found in the cache: most likely nobody else holds them.
+    pub fn own_blocks(&self) -> Blocks {
+        Blocks(self.blocks.len() as u32) - self.shared
+    }
+
+    /// Blocks that the rest of the prefill will take.
+    pub fn blocks_to_come(&self, block_size: Tokens) -> Blocks {
+        self.prefill_end.blocks(block_size).saturating_sub(Blocks(self.blocks.len() as u32))
+    }
+
+    /// Blocks of a prompt and an answer of full length.
+    pub fn most_blocks(&self, block_size: Tokens) -> Blocks {
+        (self.prompt + self.max_new).blocks(block_size)
+    }
+
+    /// What admission expects of a running sequence.
+    pub fn growth(&self, block_size: Tokens) -> Growth {
+        let left = self.expected.saturating_sub(self.sampled());
+        Growth { left, blocks: self.own_blocks() + self.blocks_to_come(block_size) }
+    }
+
     /// The next position lies beyond the block table.
     pub fn needs_block(&self, block_size: Tokens) -> bool {
         self.computed.0 >= self.blocks.len() as u32 * block_size.0
     }
 
-    /// Takes a row to compute everything known, from the start.
-    pub fn sit_down(&mut self, seat: Seat) {
+    /// Takes a row to compute everything known; the KV of the beginning is in the blocks `found`.
+    pub fn sit_down(&mut self, seat: Seat, found: &[BlockId], block_size: Tokens) {
         self.place = Place::Running(seat);
-        self.computed = Tokens::ZERO;
+        self.blocks.extend_from_slice(found);
+        self.shared = Blocks(found.len() as u32);
+        self.published = self.shared;
+        self.computed = Tokens(self.shared.0 * block_size.0);
         self.prefill_end = self.known();
+    }
+
+    /// Never had a row.
+    pub fn never_ran(&self) -> bool {
+        self.last_step == StepId(0)
+    }
+
+    /// Most blocks that a lookup may find: the last token is computed whatever is cached, for its logits.
+    pub fn findable(&self, block_size: Tokens) -> Blocks {
+        if self.reads_cache { Blocks((self.known().0 - 1) / block_size.0) } else { Blocks::ZERO }
     }
 
     /// Row and blocks are gone: what was computed must be computed again.

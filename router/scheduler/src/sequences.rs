@@ -62,6 +62,13 @@ impl Sequences {
         self.by_id.get(&request).map(|&index| Handle { request, index })
     }
 
+    pub fn get(&self, handle: Handle) -> Option<&Sequence> {
+        match self.entries.get(handle.index as usize) {
+            Some(Some((request, sequence))) if *request == handle.request => Some(sequence),
+            _ => None,
+        }
+    }
+
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut Sequence> {
         match self.entries.get_mut(handle.index as usize) {
             Some(Some((request, sequence))) if *request == handle.request => Some(sequence),
@@ -80,10 +87,7 @@ impl Index<Handle> for Sequences {
     type Output = Sequence;
 
     fn index(&self, handle: Handle) -> &Sequence {
-        match &self.entries[handle.index as usize] {
-            Some((request, sequence)) if *request == handle.request => sequence,
-            _ => unreachable!("request {} ended while queued or running. This is a bug.", handle.request),
-        }
+        self.get(handle).expect("queue and running list hold unfinished requests only")
     }
 }
 
@@ -96,10 +100,10 @@ impl IndexMut<Handle> for Sequences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, Tokens};
+    use crate::{Micros, Request, Tokens};
 
     fn sequence() -> Sequence {
-        Sequence::new(Request { prompt: vec![1], max_new_tokens: Tokens(1), ignore_eos: false }, None)
+        Sequence::new(Request::new(vec![1], Tokens(1)), Micros(0), None)
     }
 
     #[test]

@@ -27,13 +27,27 @@ pub struct Stats {
     pub preemptions: u64,
     /// Prompt and answer tokens computed again after a preemption or a lost session.
     pub recomputed_tokens: u64,
+    pub prefix: PrefixStats,
     pub finished: FinishCounts,
 }
 
-/// Where the pool's blocks are: `free + held = total`.
+/// The prefix cache since the start. The hit rate is `hit_tokens ÷ looked_up_tokens`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixStats {
+    /// Tokens of admitted requests that asked the cache.
+    pub looked_up_tokens: u64,
+    /// Those of them whose KV was there.
+    pub hit_tokens: u64,
+    /// Blocks taken from the cache because the pool was short.
+    pub evicted_blocks: u64,
+}
+
+/// Where the pool's blocks are: `free + cached + held = total`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockStats {
     pub free: Blocks,
+    /// Held by nobody and kept for the next request that begins like them; free when the pool is short.
+    pub cached: Blocks,
     /// Held by a sequence or by a step in flight.
     pub held: Blocks,
     pub total: Blocks,
@@ -49,6 +63,8 @@ pub struct FinishCounts {
     pub stop_string: u64,
     pub cancelled: u64,
     pub failed: u64,
+    pub deadline_missed: u64,
+    pub displaced: u64,
 }
 
 impl FinishCounts {
@@ -59,12 +75,15 @@ impl FinishCounts {
             FinishReason::StopString => &mut self.stop_string,
             FinishReason::Cancelled => &mut self.cancelled,
             FinishReason::Failed => &mut self.failed,
+            FinishReason::DeadlineMissed => &mut self.deadline_missed,
+            FinishReason::Displaced => &mut self.displaced,
         } += 1;
     }
 
     /// Requests that ended, whatever the reason.
     pub fn total(&self) -> u64 {
-        self.length + self.end_of_sequence + self.stop_string + self.cancelled + self.failed
+        let answered = self.length + self.end_of_sequence + self.stop_string;
+        answered + self.cancelled + self.failed + self.deadline_missed + self.displaced
     }
 }
 
@@ -73,10 +92,17 @@ impl FinishCounts {
 pub(crate) struct Counters {
     pub preemptions: u64,
     pub recomputed_tokens: u64,
+    pub prefix: PrefixStats,
     pub finished: FinishCounts,
 }
 
 impl Counters {
+    /// A request with this many tokens asked the cache, which had so many of them.
+    pub fn looked_up(&mut self, tokens: Tokens, hit: Tokens) {
+        self.prefix.looked_up_tokens += u64::from(tokens.0);
+        self.prefix.hit_tokens += u64::from(hit.0);
+    }
+
     pub fn recomputed(&mut self, tokens: Tokens) {
         self.recomputed_tokens += u64::from(tokens.0);
     }

@@ -98,6 +98,13 @@ id!(
     StepId(u64)
 );
 
+impl Micros {
+    /// Rounded up, and at least one: what a `Retry-After` header says.
+    pub fn whole_seconds(self) -> u64 {
+        self.0.div_ceil(1_000_000).max(1)
+    }
+}
+
 impl Tokens {
     /// Blocks of `block_size` tokens that hold this many.
     pub fn blocks(self, block_size: Tokens) -> Blocks {

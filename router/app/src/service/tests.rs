@@ -34,12 +34,7 @@ impl World {
             max_batch_size: 4,
             max_batch_prefill_tokens: Tokens(64),
             max_total_tokens: Tokens(1024),
-            max_concurrent_requests: None,
-            watermark_permille: 0,
-            waiting_served_ratio_permille: 0,
-            max_waiting_tokens: 0,
-            eos: Vec::new(),
-            preempt_once_seed: None,
+            ..SchedulerConfig::default()
         };
         let json = br#"{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
         let tokenizer = Arc::new(Tokenizer::from_bytes(json).expect("a tokenizer"));

@@ -167,5 +167,5 @@ async fn what_could_never_run_is_refused_at_once() {
     assert!(matches!(refused, GenerationError::Rejected(Rejected::TooLong { .. })), "{refused:?}");
     let _running = world.generate("hello", 5).await;
     let refused = world.engine.generate(request("hello", 5)).await.expect_err("one too many");
-    assert!(matches!(refused, GenerationError::Rejected(Rejected::Overloaded { limit: 1 })), "{refused:?}");
+    assert!(matches!(refused, GenerationError::Rejected(Rejected::Overloaded(_))), "{refused:?}");
 }

@@ -85,11 +85,8 @@ impl World {
             max_batch_prefill_tokens: limits.max_batch_prefill_tokens,
             max_total_tokens: Tokens(setup.limits.max_total_tokens),
             max_concurrent_requests: Some(setup.limits.max_concurrent_requests),
-            watermark_permille: 30,
-            waiting_served_ratio_permille: 0,
-            max_waiting_tokens: 0,
             eos: vec![END],
-            preempt_once_seed: None,
+            ..Config::default()
         };
         let (engine, _task) = Engine::start(EngineConfig::new(config), logical, tokenizer()).await.unwrap();
         let state = ServerState::new(ServerParts {

@@ -1,49 +1,25 @@
 //! First come, first served.
 
-use std::collections::BTreeMap;
-
+use crate::policy::{Line, Turn};
+use crate::queue::Waiting;
 use crate::sequences::Handle;
-use crate::units::Tokens;
+use crate::units::Micros;
 
-/// Waiting requests by arrival. Nobody overtakes the head, so a preempted request arrived before all that never ran:
-/// it goes back to the front by itself, and several of them keep their order.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fcfs {
-    /// Tokens each must compute before its next one.
-    waiting: BTreeMap<Handle, Tokens>,
-    tokens: u64,
+    line: Line,
 }
 
 impl Fcfs {
-    pub fn push(&mut self, handle: Handle, tokens: Tokens) {
-        self.waiting.insert(handle, tokens);
-        self.tokens += u64::from(tokens.0);
+    pub fn push(&mut self, handle: Handle, waiting: &Waiting) {
+        self.line.insert(Turn::of(handle, waiting));
     }
 
-    pub fn head(&self) -> Option<Handle> {
-        self.waiting.first_key_value().map(|(&handle, _)| handle)
+    pub fn remove(&mut self, handle: Handle, waiting: &Waiting) {
+        self.line.remove(&Turn::of(handle, waiting));
     }
 
-    pub fn remove(&mut self, handle: Handle) {
-        if let Some(tokens) = self.waiting.remove(&handle) {
-            self.tokens -= u64::from(tokens.0);
-        }
-    }
-
-    /// A sample that was in flight when the request was preempted has landed.
-    pub fn grow(&mut self, handle: Handle) {
-        if let Some(tokens) = self.waiting.get_mut(&handle) {
-            *tokens += Tokens(1);
-            self.tokens += 1;
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Tokens of all waiting requests together.
-    pub fn tokens(&self) -> u64 {
-        self.tokens
+    pub fn order(&self, _now: Micros, limit: usize, out: &mut Vec<Handle>) {
+        out.extend(self.line.iter().take(limit).map(|turn| turn.handle));
     }
 }

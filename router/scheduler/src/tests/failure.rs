@@ -30,12 +30,12 @@ fn a_row_that_fails_in_the_middle_of_its_prompt_ends_its_request() {
 #[test]
 fn a_failed_sample_ends_its_request_even_if_the_row_is_not_named() {
     let mut scheduler = Scheduler::new(roomy());
-    let request = crate::Request { prompt: vec![1], max_new_tokens: Tokens(3), ignore_eos: false };
+    let request = crate::Request::new(vec![1], Tokens(3));
     scheduler.submit(request.clone(), crate::Micros(0)).expect("it fits");
     scheduler.submit(request, crate::Micros(0)).expect("it fits");
     let plan = scheduler.plan_step(crate::Micros(0)).expect("two wait");
     // The second sample is missing altogether.
-    let outcome = StepOutcome::Done { samples: vec![Sample::Failed], failed: vec![] };
+    let outcome = StepOutcome::Done { samples: vec![Sample::Failed], failed: vec![], took: crate::Micros(1) };
     scheduler.complete_step(plan.step, outcome, crate::Micros(0));
     assert_eq!(scheduler.stats().finished.failed, 2);
 }

@@ -2,10 +2,10 @@
 
 use super::shard::{EOS, EOS_AT, answer};
 use super::world::{World, roomy};
-use crate::{Config, FinishReason, Rejected, Request, RequestId, Tokens};
+use crate::{Config, FinishReason, OverloadCause, Rejected, Request, RequestId, Tokens};
 
 fn request(prompt: Vec<u32>, max_new: u32) -> Request {
-    Request { prompt, max_new_tokens: Tokens(max_new), ignore_eos: false }
+    Request::new(prompt, Tokens(max_new))
 }
 
 #[test]
@@ -162,7 +162,9 @@ fn the_limit_of_concurrent_requests_counts_running_and_waiting_together() {
     world.submit(4, 3);
     world.submit(4, 3);
     world.step();
-    assert_eq!(world.try_submit(request(vec![1], 1)), Err(Rejected::Overloaded { limit: 2 }));
+    let refused = world.try_submit(request(vec![1], 1));
+    let cause = OverloadCause::Requests { limit: 2 };
+    assert!(matches!(&refused, Err(Rejected::Overloaded(overload)) if overload.cause == cause), "{refused:?}");
     world.drain();
     assert!(world.try_submit(request(vec![1], 1)).is_ok());
 }

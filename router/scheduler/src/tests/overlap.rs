@@ -36,7 +36,7 @@ fn a_finish_by_length_is_never_planned_beyond() {
 fn a_finish_by_end_of_sequence_wastes_one_row_of_one_step() {
     let mut world = World::new(roomy());
     let prompt = vec![EOS_AT + 2, 5];
-    let id = world.try_submit(Request { prompt, max_new_tokens: Tokens(20), ignore_eos: false }).expect("it fits");
+    let id = world.try_submit(Request::new(prompt, Tokens(20))).expect("it fits");
     let samples = world.samples_until_finished(id);
     world.land();
     assert_eq!((world.stories[&id].answer.len(), samples), (3, 4));

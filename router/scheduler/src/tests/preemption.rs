@@ -71,8 +71,7 @@ fn preempted_with_a_sample_in_flight(max_new: u32, eos_at: Option<u32>) -> (Worl
     let mut world = World::new(with_blocks(4));
     world.submit(7, 9);
     let prompt = vec![eos_at.map_or(1, |index| EOS_AT + index); 7];
-    let young =
-        world.try_submit(Request { prompt, max_new_tokens: Tokens(max_new), ignore_eos: false }).expect("it fits");
+    let young = world.try_submit(Request::new(prompt, Tokens(max_new))).expect("it fits");
     world.plan(); // both sample; all four blocks are taken
     world.plan(); // both fill their second block
     world.land();

@@ -5,17 +5,14 @@ use proptest::prelude::*;
 
 use super::shard::{EOS, EOS_AT, Fault};
 use super::world::World;
-use crate::{Blocks, Config, FinishReason, Request, Tokens};
+use crate::{
+    AdmissionRule, Blocks, CacheRoot, Config, FinishReason, Micros, Overload, OverloadCause, PolicyKind, Priority,
+    Rejected, Request, Tenant, Tokens,
+};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    Submit {
-        prompt: u32,
-        /// End-of-sequence comes as this token of the answer.
-        eos_at: Option<u32>,
-        max_new: u32,
-        ignore_eos: bool,
-    },
+    Submit(Submission),
     Plan {
         filter_late: bool,
     },
@@ -26,12 +23,47 @@ enum Op {
     LoseSession,
     DeliverStale,
     BreakNext(Fault),
+    /// Milliseconds go by.
+    Wait(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Submission {
+    prompt: u32,
+    /// End-of-sequence comes as this token of the answer.
+    eos_at: Option<u32>,
+    max_new: u32,
+    ignore_eos: bool,
+    /// Prompts of one family begin alike for a while; 0 has no family.
+    family: u32,
+    tenant: u32,
+    priority: i64,
+    /// Milliseconds from now.
+    deadline: Option<u64>,
+    salted: bool,
+    reads_cache: bool,
+}
+
+prop_compose! {
+    fn any_submission()(
+        prompt in 1..20_u32,
+        eos_at in proptest::option::of(0..8_u32),
+        max_new in 1..12_u32,
+        ignore_eos in any::<bool>(),
+        family in 0..4_u32,
+        tenant in 0..3_u32,
+        priority in prop_oneof![3 => Just(0), 1 => Just(-100), 1 => -3..3_i64],
+        deadline in proptest::option::weighted(0.1, 1..60_u64),
+        salted in prop::bool::weighted(0.2),
+        reads_cache in prop::bool::weighted(0.9),
+    ) -> Submission {
+        Submission { prompt, eos_at, max_new, ignore_eos, family, tenant, priority, deadline, salted, reads_cache }
+    }
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
-    let submit = (1..14_u32, proptest::option::of(0..8_u32), 1..12_u32, any::<bool>());
     prop_oneof![
-        6 => submit.prop_map(|(prompt, eos_at, max_new, ignore_eos)| Op::Submit { prompt, eos_at, max_new, ignore_eos }),
+        6 => any_submission().prop_map(Op::Submit),
         16 => any::<bool>().prop_map(|filter_late| Op::Plan { filter_late }),
         14 => Just(Op::Land),
         1 => (0..8_usize).prop_map(Op::Cancel),
@@ -39,20 +71,37 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => Just(Op::DeliverStale),
         1 => prop_oneof![3 => Just(Op::Land), 1 => Just(Op::LoseSession)],
         1 => prop_oneof![1 => Just(Fault::Step), 3 => (0..8_usize).prop_map(Fault::Row)].prop_map(Op::BreakNext),
+        1 => (1..2000_u64).prop_map(Op::Wait),
+    ]
+}
+
+fn any_policy() -> impl Strategy<Value = PolicyKind> {
+    prop_oneof![
+        3 => Just(PolicyKind::Fcfs),
+        3 => Just(PolicyKind::Priority),
+        3 => Just(PolicyKind::Fair),
+        3 => Just(PolicyKind::Shortest),
+        1 => (1..6_u32).prop_map(|group_size| PolicyKind::Static { group_size }),
+        1 => (0..20_000_u64).prop_map(|window| PolicyKind::Dynamic { window: Micros(window) }),
     ]
 }
 
 prop_compose! {
     /// Small numbers, so that everything is short all the time: 6 to 20 blocks of 1 to 4 tokens.
     fn any_config()(
-        block_size in 1..5_u32,
-        total_blocks in 6..20_u32,
-        max_batch_size in 1..7_u32,
+        (block_size, total_blocks, max_batch_size) in (1..5_u32, 6..20_u32, 1..7_u32),
         max_batch_prefill_tokens in 1..20_u32,
-        watermark_permille in prop_oneof![Just(0), 0..300_u32],
+        policy in any_policy(),
+        (prefix_cache, chunked_prefill) in (prop::bool::weighted(0.8), prop::bool::weighted(0.8)),
+        target_itl in proptest::option::weighted(0.3, 1..40_000_u64),
+        admission in prop_oneof![
+            3 => Just(AdmissionRule::Learned), 2 => Just(AdmissionRule::Watermark), 1 => Just(AdmissionRule::Reserve)
+        ],
+        (watermark_permille, max_skips) in (prop_oneof![Just(0), 0..300_u32], 0..4_u32),
         waiting_served_ratio_permille in prop_oneof![Just(0), 0..2000_u32],
         max_waiting_tokens in 0..6_u32,
-        max_concurrent_requests in proptest::option::of(4..20_u32),
+        (max_concurrent_requests, max_queue_tokens) in
+            (proptest::option::of(4..20_u32), proptest::option::weighted(0.3, 20..100_u64)),
         preempt_once_seed in proptest::option::of(any::<u64>()),
     ) -> Config {
         Config {
@@ -61,8 +110,15 @@ prop_compose! {
             max_batch_size,
             max_batch_prefill_tokens: Tokens(max_batch_prefill_tokens),
             max_total_tokens: Tokens(block_size * total_blocks),
+            policy,
+            prefix_cache,
+            chunked_prefill,
+            target_itl: target_itl.map(Micros),
             max_concurrent_requests,
+            max_queue_tokens,
+            admission,
             watermark_permille,
+            max_skips,
             waiting_served_ratio_permille,
             max_waiting_tokens,
             eos: vec![EOS],
@@ -78,7 +134,8 @@ fn any_history() -> impl Strategy<Value = Vec<Op>> {
 impl World {
     fn apply(&mut self, op: Op) {
         match op {
-            Op::Submit { prompt, eos_at, max_new, ignore_eos } => self.submit_any(prompt, eos_at, max_new, ignore_eos),
+            Op::Submit(submission) => self.submit_any(submission),
+            Op::Wait(millis) => self.wait(Micros(millis * 1000)),
             Op::Plan { filter_late } => {
                 self.filter_late = filter_late;
                 self.plan();
@@ -100,17 +157,38 @@ impl World {
         }
     }
 
-    fn submit_any(&mut self, length: u32, eos_at: Option<u32>, max_new: u32, ignore_eos: bool) {
-        let salt = self.stories.len() as u32;
-        let mut prompt: Vec<u32> = (0..length).map(|position| 1 + (salt + position * position) % 60).collect();
-        if let Some(index) = eos_at {
+    fn submit_any(&mut self, of: Submission) {
+        let salt = if of.family == 0 { self.stories.len() as u32 } else { of.family };
+        // A family's prompts part at a place that differs from one to the next.
+        let own = self.stories.len() as u32 % 16;
+        let token = |position: u32| 1 + (salt + position * position + u32::from(position > own) * own) % 60;
+        let mut prompt: Vec<u32> = (0..of.prompt).map(token).collect();
+        if let Some(index) = of.eos_at {
             prompt[0] = EOS_AT + index;
         }
-        let refused = self.try_submit(Request { prompt, max_new_tokens: Tokens(max_new), ignore_eos }).is_err();
-        let too_long = length + max_new > self.config.max_total_tokens.0;
-        let crowded =
-            self.config.max_concurrent_requests.is_some_and(|limit| self.unfinished().len() >= limit as usize);
-        assert!(!refused || too_long || crowded, "refused without a reason");
+        let request = Request {
+            ignore_eos: of.ignore_eos,
+            tenant: Tenant(of.tenant),
+            priority: Priority::new(of.priority).expect("a band"),
+            deadline: of.deadline.map(|millis| self.now() + Micros(millis * 1000)),
+            root: CacheRoot { salt: of.salted.then(|| "salt".into()), ..CacheRoot::default() },
+            reads_cache: of.reads_cache,
+            ..Request::new(prompt, Tokens(of.max_new))
+        };
+        let live = self.unfinished().len();
+        let refused = self.try_submit(request);
+        let holds = match refused {
+            Ok(_) => true,
+            Err(Rejected::TooLong { .. }) => of.prompt + of.max_new > self.config.max_total_tokens.0,
+            Err(Rejected::Overloaded(Overload { cause, .. })) => match cause {
+                OverloadCause::Requests { limit } => live >= limit as usize,
+                OverloadCause::QueueTokens { queued, limit, .. } => queued + u64::from(of.prompt) > limit && queued > 0,
+                OverloadCause::Deadline { predicted, left } => predicted >= left && of.deadline.is_some(),
+                OverloadCause::Displaced => false,
+            },
+            Err(Rejected::EmptyPrompt | Rejected::NothingToGenerate) => false,
+        };
+        assert!(holds, "refused without a reason");
     }
 }
 

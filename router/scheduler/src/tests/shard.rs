@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{BlockId, Config, Epoch, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens};
+use crate::{BlockId, Config, Epoch, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens};
 
 /// Ends an answer.
 pub const EOS: TokenId = 0;
@@ -36,12 +36,11 @@ pub enum Fault {
     Row(usize),
 }
 
-/// The KV of one slot: who wrote it and what it is the KV of.
+/// The KV of one slot: what it is the KV of. It depends on every token before, so it says them all, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
-    epoch: Epoch,
     position: u32,
-    token: TokenId,
+    tokens: u64,
 }
 
 struct RowState {
@@ -64,8 +63,10 @@ pub struct Shard {
 /// One step as the shard executed it.
 pub struct Executed {
     pub outcome: StepOutcome,
-    /// Whose blocks the step may have written.
-    pub tables: BTreeMap<BlockId, Epoch>,
+    /// Every block of the step's tables, with whose table it is.
+    pub tables: Vec<(BlockId, Epoch)>,
+    /// Those that the step wrote.
+    pub written: Vec<(BlockId, Epoch)>,
     pub broken: Vec<RequestId>,
 }
 
@@ -97,8 +98,12 @@ impl Shard {
         let rows: Vec<Row> =
             plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row)).collect();
         self.break_rows(&rows, fault);
-        let mut executed =
-            Executed { outcome: StepOutcome::Failed, tables: BTreeMap::new(), broken: self.broken_requests(&rows) };
+        let mut executed = Executed {
+            outcome: StepOutcome::Failed,
+            tables: vec![],
+            written: vec![],
+            broken: self.broken_requests(&rows),
+        };
         let mut samples = Vec::new();
         for chunk in &plan.chunks {
             assert!(chunk.tokens > Tokens::ZERO, "a chunk has at least one token: {chunk:?}");
@@ -108,7 +113,7 @@ impl Shard {
             assert_eq!(chunk.start.0, state.computed, "a chunk starts where the last one ended: {chunk:?}");
             let reaches_end = (chunk.start + chunk.tokens).0 == state.tokens.len() as u32;
             assert_eq!(chunk.samples, reaches_end, "a row samples when its chunk reaches the end: {chunk:?}");
-            let sample = self.compute(chunk.row, chunk.tokens.0, table, chunk.samples, &mut executed.tables);
+            let sample = self.compute(chunk.row, chunk.tokens.0, table, chunk.samples, &mut executed);
             samples.extend(chunk.samples.then_some(sample));
         }
         for decode in &plan.decodes {
@@ -117,11 +122,12 @@ impl Shard {
             assert_eq!(decode.request, state.request, "row {} belongs to another request", decode.row);
             assert_eq!(decode.position.0, state.computed, "a decode computes the next position: {decode:?}");
             assert_eq!(state.tokens.len() as u32, state.computed + 1, "a row decodes what it sampled: {decode:?}");
-            samples.push(self.compute(decode.row, 1, table, true, &mut executed.tables));
+            samples.push(self.compute(decode.row, 1, table, true, &mut executed));
         }
         if fault != Some(Fault::Step) {
             let failed = rows.into_iter().filter(|row| self.rows[row].broken).collect();
-            executed.outcome = StepOutcome::Done { samples, failed };
+            let took = Micros(100 + u64::from(plan.tokens().0));
+            executed.outcome = StepOutcome::Done { samples, failed, took };
         }
         executed
     }
@@ -162,31 +168,34 @@ impl Shard {
     }
 
     /// Writes the KV of the row's next `tokens` positions, then reads every position before them.
-    fn compute(
-        &mut self,
-        row: Row,
-        tokens: u32,
-        table: &[BlockId],
-        samples: bool,
-        tables: &mut BTreeMap<BlockId, Epoch>,
-    ) -> Sample {
+    fn compute(&mut self, row: Row, tokens: u32, table: &[BlockId], samples: bool, executed: &mut Executed) -> Sample {
         let state = self.rows.get_mut(&row).expect("checked by the caller");
         let end = state.computed + tokens;
         assert!(end <= table.len() as u32 * self.block_size, "the table of row {row} ends before position {end}");
-        for &block in table {
-            let other = tables.insert(block, state.epoch);
-            assert_eq!(other, None, "block {block} is in two tables, or twice in one");
+        for (place, &block) in table.iter().enumerate() {
+            assert!(!table[..place].contains(&block), "block {block} is twice in the table of row {row}");
+            executed.tables.push((block, state.epoch));
         }
         let slot = |position: u32| {
             (table[(position / self.block_size) as usize].0 * self.block_size + position % self.block_size) as usize
         };
-        let kv = |position: u32| Written { epoch: state.epoch, position, token: state.tokens[position as usize] };
-        for position in state.computed..end {
-            self.slots[slot(position)] = Some(kv(position));
-        }
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let kv = |position: u32, hash: &mut u64| {
+            *hash = (*hash ^ u64::from(state.tokens[position as usize])).wrapping_mul(0x0100_0000_01b3);
+            Written { position, tokens: *hash }
+        };
         for position in 0..end {
-            let found = self.slots[slot(position)];
-            assert_eq!(found, Some(kv(position)), "row {row} reads KV at {position} that it has not written");
+            let kv = kv(position, &mut hash);
+            if position < state.computed {
+                // A row that failed is told of no more: its neighbours must not read it, and it may read anything.
+                let right = self.slots[slot(position)] == Some(kv);
+                assert!(right || state.broken, "row {row} reads KV at {position} that is not its own");
+            } else {
+                self.slots[slot(position)] = (!state.broken).then_some(kv);
+            }
+        }
+        for position in state.computed..end {
+            executed.written.push((table[(position / self.block_size) as usize], state.epoch));
         }
         state.computed = end;
         if !samples {

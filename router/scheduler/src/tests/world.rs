@@ -7,8 +7,8 @@ use super::shard::{EOS, Executed, Fault, Shard, answer};
 use crate::in_flight::MAX_IN_FLIGHT;
 use crate::sequence::Place;
 use crate::{
-    BlockId, Blocks, Config, Epoch, Event, FinishReason, Micros, Rejected, Request, RequestId, Row, Scheduler, StepId,
-    StepOutcome, StepPlan, TokenId, Tokens,
+    AdmissionRule, BlockId, Blocks, Config, Epoch, Event, FinishReason, Micros, Rejected, Request, RequestId, Row,
+    Scheduler, StepId, StepOutcome, StepPlan, TokenId, Tokens,
 };
 
 /// Roomy: 64 blocks of 4 tokens, 8 rows, 16 prompt tokens a step, no watermark, no gate.
@@ -19,12 +19,11 @@ pub fn roomy() -> Config {
         max_batch_size: 8,
         max_batch_prefill_tokens: Tokens(16),
         max_total_tokens: Tokens(128),
-        max_concurrent_requests: None,
+        admission: AdmissionRule::Watermark,
         watermark_permille: 0,
-        waiting_served_ratio_permille: 0,
-        max_waiting_tokens: 0,
+        max_skips: 0,
         eos: vec![EOS],
-        preempt_once_seed: None,
+        ..Config::default()
     }
 }
 
@@ -41,6 +40,7 @@ pub struct Story {
     pub answer: Vec<TokenId>,
     pub finished: Option<FinishReason>,
     pub preemptions: u32,
+    pub deadline: Option<Micros>,
     /// Something of it went wrong on the shard, so it may end with `Failed`.
     doomed: bool,
     /// What the caller did to it.
@@ -88,6 +88,15 @@ impl World {
         }
     }
 
+    pub fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// Time goes by, and nothing else happens.
+    pub fn wait(&mut self, time: Micros) {
+        self.now += time;
+    }
+
     fn tick(&mut self) -> Micros {
         self.now += Micros(1000);
         self.now
@@ -96,7 +105,7 @@ impl World {
     pub fn try_submit(&mut self, request: Request) -> Result<RequestId, Rejected> {
         let now = self.tick();
         let (prompt, max_new) = (request.prompt.clone(), request.max_new_tokens.0);
-        let ignore_eos = request.ignore_eos;
+        let (ignore_eos, deadline) = (request.ignore_eos, request.deadline);
         let id = self.scheduler.submit(request, now)?;
         let story = Story {
             prompt,
@@ -105,10 +114,12 @@ impl World {
             answer: Vec::new(),
             finished: None,
             preemptions: 0,
+            deadline,
             doomed: false,
             ordered: None,
         };
         assert!(self.stories.insert(id, story).is_none(), "ids are used once");
+        self.hear();
         Ok(id)
     }
 
@@ -116,7 +127,7 @@ impl World {
     pub fn submit(&mut self, prompt: u32, max_new: u32) -> RequestId {
         let salt = self.stories.len() as u32 % 50;
         let prompt = (0..prompt).map(|position| 1 + salt + position % 7).collect();
-        self.try_submit(Request { prompt, max_new_tokens: Tokens(max_new), ignore_eos: false }).expect("it fits")
+        self.try_submit(Request::new(prompt, Tokens(max_new))).expect("it fits")
     }
 
     pub fn cancel(&mut self, request: RequestId) {
@@ -152,7 +163,7 @@ impl World {
         self.check_limits(&plan);
         self.check_admissions(&plan);
         let executed = self.shard.execute(&plan, self.fault.take());
-        self.check_blocks_in_flight(&executed.tables);
+        self.check_blocks_in_flight(&executed);
         for request in &executed.broken {
             self.stories.get_mut(request).expect("a request of a plan was submitted").doomed = true;
         }
@@ -235,7 +246,11 @@ impl World {
             while self.plan().is_some() {
                 steps += 1;
             }
-            let idle = before == 0 && self.sent.is_empty();
+            let idle = before == 0 && self.sent.is_empty() && !self.unfinished().is_empty();
+            if let Some(wake) = self.scheduler.wakes_at().filter(|wake| idle && *wake > self.now) {
+                self.now = wake;
+                continue;
+            }
             assert!(!idle, "somebody waits and nothing runs:\n{:?}", self.scheduler);
             assert!(steps < 10_000, "no end in sight:\n{:?}", self.scheduler);
             self.land();
@@ -310,12 +325,17 @@ impl World {
         }
     }
 
-    /// No block is given away while a step in flight may write it for somebody else.
-    fn check_blocks_in_flight(&self, tables: &BTreeMap<BlockId, Epoch>) {
+    /// No block is given away while a step in flight may write it for somebody else: blocks that one step writes are in
+    /// no table of another epoch's row in the other step.
+    fn check_blocks_in_flight(&self, executed: &Executed) {
         for sent in &self.sent {
-            for (block, epoch) in tables {
-                let before = sent.executed.tables.get(block).copied().unwrap_or(*epoch);
-                assert_eq!(before, *epoch, "block {block} is in step {} of another epoch", sent.step);
+            for (written, tables) in
+                [(&sent.executed.written, &executed.tables), (&executed.written, &sent.executed.tables)]
+            {
+                for (block, epoch) in written {
+                    let others = tables.iter().filter(|(named, by)| named == block && by != epoch).count();
+                    assert_eq!(others, 0, "block {block} is written for one epoch and in a table of another");
+                }
             }
         }
     }
@@ -323,13 +343,17 @@ impl World {
     /// No block is free while a step in flight may write it.
     pub fn check_no_free_block_is_in_flight(&self) {
         for sent in &self.sent {
-            for block in self.scheduler.pool.free_blocks() {
-                assert!(!sent.executed.tables.contains_key(block), "block {block} is free and in step {}", sent.step);
+            for block in self.scheduler.kv.free_blocks() {
+                assert!(
+                    !sent.executed.tables.iter().any(|(named, _)| named == block),
+                    "block {block} is free and in step {}",
+                    sent.step
+                );
             }
         }
     }
 
-    /// Every block is free or held, and its holders are exactly the tables and the steps that name it.
+    /// Every block is free, cached or held, and its holders are exactly the tables and the steps that name it.
     pub fn check_books(&self) {
         let scheduler = &self.scheduler;
         let mut holders = vec![(0, 0); self.config.total_blocks.0 as usize];
@@ -341,23 +365,45 @@ impl World {
             flight.frees.iter().for_each(|block| holders[block.0 as usize].1 += 1);
         }
         let mut free = vec![0; holders.len()];
-        scheduler.pool.free_blocks().iter().for_each(|block| free[block.0 as usize] += 1);
+        scheduler.kv.free_blocks().iter().for_each(|block| free[block.0 as usize] += 1);
+        let tree = scheduler.kv.tree();
+        tree.check();
+        let mut cached = 0;
         for (block, &(sequences, steps)) in holders.iter().enumerate() {
-            let counted = scheduler.pool.holders(BlockId(block as u32));
+            let id = BlockId(block as u32);
+            let counted = scheduler.kv.holders(id);
             assert_eq!((counted.sequences, counted.steps), (sequences, steps), "holders of block {block}");
-            assert!(sequences <= 1, "block {block} has two owners");
-            assert_eq!(free[block], u32::from((sequences, steps) == (0, 0)), "block {block} is free once or held");
+            assert_eq!(counted.published, tree.holds(id), "block {block} is published if the tree names it");
+            assert!(sequences <= 1 || counted.published, "block {block} has two owners");
+            let idle = (sequences, steps) == (0, 0);
+            assert_eq!(free[block], u32::from(idle && !counted.published), "block {block}: free, cached or held");
+            cached += u32::from(idle && counted.published);
         }
         let stats = scheduler.stats();
         let leaving = holders.iter().filter(|(sequences, steps)| *sequences == 0 && *steps > 0).count();
-        assert_eq!(stats.blocks.free + stats.blocks.held, stats.blocks.total);
+        assert_eq!(stats.blocks.cached.0, cached);
+        assert_eq!(stats.blocks.free + stats.blocks.cached + stats.blocks.held, stats.blocks.total);
         assert_eq!(stats.blocks.leaving.0 as usize, leaving);
         assert_eq!(stats.running, stats.prefilling + stats.decoding);
         assert_eq!((stats.waiting + stats.running + stats.ending) as usize, self.unfinished().len());
         assert_eq!(stats.finished.total() as usize, self.stories.len() - self.unfinished().len());
-        let queued = scheduler.sequences.handles().map(|handle| &scheduler.sequences[handle]);
-        let queued = queued.filter(|sequence| sequence.place == Place::Waiting);
-        assert_eq!(stats.queued_tokens, queued.map(|sequence| sequence.tokens.len() as u64).sum::<u64>());
+        self.check_published();
+    }
+
+    /// What a running request counts as published is in the tree, in its own table's order, and whatever it holds of the
+    /// tree it holds from the root on.
+    fn check_published(&self) {
+        for handle in self.scheduler.sequences.handles() {
+            let sequence = &self.scheduler.sequences[handle];
+            let published = sequence.published.0 as usize;
+            let mut found = Vec::new();
+            let limit = Blocks(sequence.blocks.len() as u32);
+            self.scheduler.kv.find(&sequence.root, &sequence.tokens, limit, &mut found);
+            assert!(found.len() >= published, "request {}: published blocks are found", handle.request);
+            assert_eq!(found[..published], sequence.blocks[..published], "request {}", handle.request);
+            let beyond = sequence.blocks[published..].iter().filter(|block| self.scheduler.kv.tree().holds(**block));
+            assert_eq!(beyond.count(), 0, "request {}: unpublished blocks are not in the tree", handle.request);
+        }
     }
 
     /// Nobody holds a block it does not need: running requests what their positions fill, all others none, and steps
@@ -372,7 +418,7 @@ impl World {
             assert_eq!(sequence.blocks.len() as u32, need.0, "request {}: {sequence:?}", handle.request);
         }
         if self.sent.is_empty() {
-            assert_eq!(self.scheduler.pool.leaving(), Blocks::ZERO, "no step is in flight");
+            assert_eq!(self.scheduler.kv.leaving(), Blocks::ZERO, "no step is in flight");
         }
     }
 
@@ -380,7 +426,7 @@ impl World {
     pub fn check_all_is_back(&self) {
         let stats = self.scheduler.stats();
         assert_eq!((stats.waiting, stats.running, stats.ending, stats.steps_in_flight), (0, 0, 0, 0));
-        assert_eq!(stats.blocks.free, self.config.total_blocks);
+        assert_eq!(stats.blocks.free + stats.blocks.cached, self.config.total_blocks);
         assert_eq!(self.shard.rows(), 0, "every row was released");
     }
 }
@@ -398,6 +444,8 @@ impl Story {
             FinishReason::Length => self.answer.len() as u32 == self.max_new && !ended_by_eos,
             FinishReason::Failed => self.doomed,
             FinishReason::StopString | FinishReason::Cancelled => self.ordered == Some(reason),
+            FinishReason::DeadlineMissed => self.deadline.is_some() && self.answer.is_empty(),
+            FinishReason::Displaced => self.answer.is_empty(),
         };
         assert!(holds, "{reason:?} after {:?} of at most {}", self.answer, self.max_new);
     }

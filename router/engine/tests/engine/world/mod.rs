@@ -85,11 +85,9 @@ impl Setup {
             max_batch_prefill_tokens: self.max_batch_prefill_tokens,
             max_total_tokens: Tokens(BLOCK.0 * self.blocks.0),
             max_concurrent_requests: self.max_concurrent_requests,
-            watermark_permille: 30,
-            waiting_served_ratio_permille: 0,
-            max_waiting_tokens: 0,
             eos: self.eos,
             preempt_once_seed: self.preempt_once_seed,
+            ..Config::default()
         };
         let config = EngineConfig { scheduler, stream_buffer: self.stream_buffer, recovery: self.recovery };
         let (engine, task) = Engine::start(config, shard, tokenizer::bytes()).await.expect("starts");

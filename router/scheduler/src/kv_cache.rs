@@ -1,0 +1,165 @@
+//! The pool of KV blocks and the prefix tree over it, kept in step.
+//!
+//! What a block's KV was computed from is known only when the step that computed it has landed, so that is when it is
+//! published: step by step, never when a request ends, and never anything that a failed or unfinished step should have
+//! computed. A block that is published may be found and shared at once, also while its request still runs.
+
+use crate::config::Config;
+use crate::pool::BlockPool;
+use crate::prefix_tree::PrefixTree;
+use crate::request::CacheRoot;
+use crate::units::{BlockId, Blocks, TokenId, Tokens};
+
+#[derive(Clone, Debug)]
+pub(crate) struct KvCache {
+    pool: BlockPool,
+    tree: PrefixTree,
+    block_size: Tokens,
+    /// Without it nothing is published, so nothing is ever found.
+    publishes: bool,
+    pub evicted: u64,
+}
+
+/// One sequence's part of the cache: what `publish` needs to know of it.
+pub(crate) struct Published<'a> {
+    pub root: &'a CacheRoot,
+    /// All tokens of the sequence.
+    pub tokens: &'a [TokenId],
+    /// Its block table.
+    pub blocks: &'a mut [BlockId],
+    /// Blocks of the table that are in the tree.
+    pub from: u32,
+    /// Blocks of the table that are computed wholly.
+    pub to: u32,
+}
+
+impl KvCache {
+    pub fn new(config: &Config) -> Self {
+        Self {
+            pool: BlockPool::new(config.total_blocks),
+            tree: PrefixTree::new(config.block_size.0, config.total_blocks.0),
+            block_size: config.block_size,
+            publishes: config.prefix_cache,
+            evicted: 0,
+        }
+    }
+
+    /// The session is gone, and all KV with it: every block is free, nothing is known.
+    pub fn reset(&mut self) {
+        self.pool = BlockPool::new(self.pool.total());
+        self.tree = PrefixTree::new(self.block_size.0, self.pool.total().0);
+    }
+
+    /// Blocks that `take` can give: free ones, and cached ones that are given up then.
+    pub fn available(&self) -> Blocks {
+        self.pool.free() + self.pool.cached()
+    }
+
+    pub fn free(&self) -> Blocks {
+        self.pool.free()
+    }
+
+    pub fn cached(&self) -> Blocks {
+        self.pool.cached()
+    }
+
+    /// Blocks that are available as soon as the steps in flight have landed.
+    pub fn leaving(&self) -> Blocks {
+        self.pool.leaving()
+    }
+
+    pub fn total(&self) -> Blocks {
+        self.pool.total()
+    }
+
+    /// Blocks of the table that no other sequence holds.
+    pub fn private(&self, table: &[BlockId]) -> Blocks {
+        Blocks(table.iter().filter(|block| self.pool.is_private(**block)).count() as u32)
+    }
+
+    /// A block for one sequence. Cached blocks are given up only when none is free.
+    pub fn take(&mut self) -> Option<BlockId> {
+        if self.pool.free() == Blocks::ZERO {
+            let block = self.tree.evict(|block| self.pool.is_idle(block))?;
+            self.pool.evict(block);
+            self.evicted += 1;
+        }
+        self.pool.take()
+    }
+
+    /// Appends the blocks of the longest cached beginning of `tokens` to `found`, at most `limit`. Holds nothing.
+    pub fn find(&self, root: &CacheRoot, tokens: &[TokenId], limit: Blocks, found: &mut Vec<BlockId>) {
+        if self.publishes {
+            self.tree.find(root, tokens, limit.0 as usize, found);
+        }
+    }
+
+    /// Those of `found` that nobody holds: they count as available until somebody shares them.
+    pub fn idle(&self, found: &[BlockId]) -> Blocks {
+        Blocks(found.iter().filter(|block| self.pool.is_idle(**block)).count() as u32)
+    }
+
+    /// A sequence's table names the blocks that a lookup found.
+    pub fn share(&mut self, found: &[BlockId]) {
+        found.iter().for_each(|&block| self.pool.share(block));
+        self.tree.use_again(found, |block| self.pool.is_idle(block));
+    }
+
+    pub fn let_go(&mut self, block: BlockId) {
+        if self.pool.let_go(block) {
+            self.tree.idle(block);
+        }
+    }
+
+    /// A step in flight may write the block; call it before the sequence lets go.
+    pub fn hold_for_step(&mut self, block: BlockId) {
+        self.pool.hold_for_step(block);
+    }
+
+    pub fn step_landed(&mut self, block: BlockId) {
+        if self.pool.step_landed(block) {
+            self.tree.idle(block);
+        }
+    }
+
+    /// Publishes the blocks `from..to` of a table, whose KV is computed, and returns how many are published now.
+    ///
+    /// Where the tree has a block with the same tokens already, the table names that one from now on, so that the way
+    /// to whatever is published later stays held; its own copies go to `replaced`, still held.
+    pub fn publish(&mut self, of: Published<'_>, replaced: &mut Vec<BlockId>) -> u32 {
+        if !self.publishes {
+            return of.from;
+        }
+        let size = self.block_size.0 as usize;
+        for index in of.from as usize..of.to as usize {
+            let before = index.checked_sub(1).map(|before| of.blocks[before]);
+            let own = of.blocks[index];
+            let tokens = &of.tokens[index * size..(index + 1) * size];
+            match self.tree.insert(of.root, before, index as u32, tokens, own) {
+                None => self.pool.publish(own),
+                Some(known) => {
+                    self.pool.share(known);
+                    self.tree.use_again(&[known], |block| self.pool.is_idle(block));
+                    of.blocks[index] = known;
+                    replaced.push(own);
+                }
+            }
+        }
+        of.to
+    }
+}
+
+#[cfg(test)]
+impl KvCache {
+    pub fn free_blocks(&self) -> &[BlockId] {
+        self.pool.free_blocks()
+    }
+
+    pub fn holders(&self, block: BlockId) -> crate::pool::Holders {
+        self.pool.holders(block)
+    }
+
+    pub fn tree(&self) -> &PrefixTree {
+        &self.tree
+    }
+}

@@ -1,0 +1,143 @@
+//! Bands of priority, −100 … 100: the more urgent first, and nobody for ever last.
+//!
+//! Two things keep a band from starving. It ages: every [`AGE`] of waiting counts as one band, so after 20 s the lowest
+//! stands level with a newcomer of the highest. And one admission in [`SHARE`] goes to whoever waits longest, whatever
+//! its band, so that a share is guaranteed in work too, not only in time.
+//!
+//! Within a band: first come, first served. A newcomer that finds no row, or no blocks, takes the place of a running
+//! request of a lower band: the lowest, and of these the one that came last. Ages do not count for that: a request that
+//! runs because it waited long is not thrown out for having waited.
+
+use std::collections::BTreeMap;
+
+use crate::policy::{Line, Runner, Turn};
+use crate::queue::Waiting;
+use crate::request::Priority;
+use crate::sequences::Handle;
+use crate::units::Micros;
+
+/// Waiting this long counts as one band.
+pub(crate) const AGE: Micros = Micros(100_000);
+/// One admission in so many goes to the longest waiting.
+pub(crate) const SHARE: u32 = 16;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PriorityBands {
+    bands: BTreeMap<Priority, Line>,
+    /// Arrival of everybody that waits, to age by.
+    arrived: BTreeMap<Handle, (Micros, Priority)>,
+    /// Admissions since the last one by age alone.
+    admissions: u32,
+}
+
+impl PriorityBands {
+    pub fn push(&mut self, handle: Handle, waiting: &Waiting) {
+        self.bands.entry(waiting.priority).or_default().insert(Turn::of(handle, waiting));
+        self.arrived.insert(handle, (waiting.arrived, waiting.priority));
+    }
+
+    pub fn remove(&mut self, handle: Handle, waiting: &Waiting) {
+        self.arrived.remove(&handle);
+        if let Some(line) = self.bands.get_mut(&waiting.priority) {
+            line.remove(&Turn::of(handle, waiting));
+            if line.is_empty() {
+                self.bands.remove(&waiting.priority);
+            }
+        }
+    }
+
+    pub fn order(&self, now: Micros, limit: usize, out: &mut Vec<Handle>) {
+        let first = out.len();
+        if self.admissions + 1 >= SHARE {
+            // Handles are in order of arrival.
+            out.extend(self.arrived.first_key_value().map(|(&handle, _)| handle));
+        }
+        let oldest = out.get(first).copied();
+        let mut lines: Vec<_> = self.bands.iter().map(|(band, line)| (*band, line.iter().peekable())).collect();
+        while out.len() - first < limit {
+            let heads = lines.iter_mut().enumerate().filter_map(|(place, (band, line))| {
+                let handle = line.peek()?.handle;
+                let waited =
+                    self.arrived.get(&handle).map_or(Micros::ZERO, |(arrived, _)| now.saturating_sub(*arrived));
+                let age = i64::try_from(waited.0 / AGE.0).unwrap_or(i64::MAX / 2);
+                Some((i64::from(band.band()).saturating_add(age), *band, place))
+            });
+            let Some((_, _, place)) = heads.max() else { break };
+            let handle = lines[place].1.next().map(|turn| turn.handle);
+            out.extend(handle.filter(|handle| Some(*handle) != oldest));
+        }
+    }
+
+    pub fn admitted(&mut self) {
+        self.admissions = (self.admissions + 1) % SHARE;
+    }
+
+    pub fn displaces(&self, waiting: &Waiting, running: &[Runner]) -> Option<Handle> {
+        let lower = running.iter().filter(|runner| runner.priority < waiting.priority && !runner.spared);
+        lower.min_by_key(|runner| (runner.priority, std::cmp::Reverse(runner.handle))).map(|runner| runner.handle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::{handles, waiting};
+
+    fn bands(requests: &[(i64, u64)]) -> (PriorityBands, Vec<Handle>) {
+        let handles = handles(requests.len());
+        let mut bands = PriorityBands::default();
+        for (&handle, &(band, arrived)) in handles.iter().zip(requests) {
+            let priority = Priority::new(band).expect("a band");
+            bands.push(handle, &Waiting { priority, arrived: Micros(arrived), ..waiting() });
+        }
+        (bands, handles)
+    }
+
+    fn order(bands: &PriorityBands, now: u64) -> Vec<u64> {
+        let mut out = Vec::new();
+        bands.order(Micros(now), 16, &mut out);
+        out.into_iter().map(|handle| handle.request.0).collect()
+    }
+
+    #[test]
+    fn the_more_urgent_goes_first_and_equals_by_arrival() {
+        let (bands, _) = bands(&[(0, 0), (5, 0), (-100, 0), (5, 0)]);
+        assert_eq!(order(&bands, 0), [2, 4, 1, 3]);
+    }
+
+    #[test]
+    fn waiting_counts_like_a_band_every_tenth_of_a_second() {
+        let (bands, _) = bands(&[(-100, 0), (100, 19_900_000), (100, 20_100_000)]);
+        assert_eq!(order(&bands, 19_900_000), [2, 3, 1]);
+        assert_eq!(order(&bands, 20_100_000), [2, 1, 3], "20.1 s make up for 200 bands");
+    }
+
+    #[test]
+    fn one_admission_in_sixteen_goes_to_whoever_waits_longest() {
+        let (mut bands, _) = bands(&[(-100, 0), (100, 0)]);
+        for _ in 0..SHARE - 1 {
+            assert_eq!(order(&bands, 0), [2, 1]);
+            bands.admitted();
+        }
+        assert_eq!(order(&bands, 0), [1, 2]);
+        bands.admitted();
+        assert_eq!(order(&bands, 0), [2, 1]);
+    }
+
+    #[test]
+    fn a_newcomer_displaces_the_last_of_the_lowest_band_below_its_own() {
+        let handles = handles(4);
+        let runner = |place: usize, band: i64, spared: bool| Runner {
+            handle: handles[place],
+            tenant: crate::Tenant(0),
+            priority: Priority::new(band).expect("a band"),
+            spared,
+        };
+        let newcomer = Waiting { priority: Priority::NORMAL, ..waiting() };
+        let bands = PriorityBands::default();
+        let victim = |running: &[Runner]| bands.displaces(&newcomer, running);
+        assert_eq!(victim(&[runner(0, -100, false), runner(1, -100, false), runner(2, -5, false)]), Some(handles[1]));
+        assert_eq!(victim(&[runner(0, -100, true), runner(1, -5, false)]), Some(handles[1]));
+        assert_eq!(victim(&[runner(0, 0, false), runner(1, 7, false)]), None);
+    }
+}

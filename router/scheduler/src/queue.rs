@@ -1,0 +1,149 @@
+//! Those that wait for a row: what is known of each, and the policy that puts them in order.
+
+use std::collections::BTreeMap;
+
+use crate::config::Config;
+use crate::policy::{Policy, Runner};
+use crate::request::{Priority, Tenant};
+use crate::sequences::Handle;
+use crate::units::{Blocks, Micros, Tokens};
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Tokens to compute before its next one, as far as the cache was known when it began to wait.
+    pub uncached: Tokens,
+    pub tenant: Tenant,
+    pub priority: Priority,
+    pub arrived: Micros,
+    /// Had a row before.
+    pub preempted: bool,
+    /// Requests that overtook it while it waited for blocks.
+    pub skips: u32,
+    /// Waits for another to publish what both begin with.
+    pub deferred: Option<Deferral>,
+}
+
+/// `first` computes, right now, a beginning that the waiting request would compute too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferral {
+    pub first: Handle,
+    /// Until this many of its blocks are published.
+    pub until: Blocks,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    waiting: BTreeMap<Handle, Waiting>,
+    pub policy: Policy,
+    tokens: u64,
+}
+
+impl Queue {
+    pub fn new(config: &Config) -> Self {
+        Self { waiting: BTreeMap::new(), policy: Policy::new(config), tokens: 0 }
+    }
+
+    pub fn push(&mut self, handle: Handle, waiting: Waiting) {
+        self.tokens += u64::from(waiting.uncached.0);
+        self.policy.push(handle, &waiting);
+        self.waiting.insert(handle, waiting);
+    }
+
+    /// It ended while it waited.
+    pub fn remove(&mut self, handle: Handle) {
+        if let Some(waiting) = self.waiting.remove(&handle) {
+            self.tokens -= u64::from(waiting.uncached.0);
+            self.policy.remove(handle, &waiting);
+        }
+    }
+
+    /// It got a row.
+    pub fn admit(&mut self, handle: Handle) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&handle)?;
+        self.tokens -= u64::from(waiting.uncached.0);
+        self.policy.admitted(handle, &waiting);
+        Some(waiting)
+    }
+
+    /// A sample that was in flight when the request was preempted has landed.
+    pub fn grow(&mut self, handle: Handle) {
+        if let Some(waiting) = self.waiting.get_mut(&handle) {
+            waiting.uncached += Tokens(1);
+            self.tokens += 1;
+        }
+    }
+
+    pub fn get(&self, handle: Handle) -> Option<&Waiting> {
+        self.waiting.get(&handle)
+    }
+
+    pub fn get_mut(&mut self, handle: Handle) -> Option<&mut Waiting> {
+        self.waiting.get_mut(&handle)
+    }
+
+    /// Who is next, if anybody waits.
+    pub fn head(&self, now: Micros) -> Option<Handle> {
+        let mut head = Vec::with_capacity(1);
+        self.policy.order(now, 1, &mut head);
+        head.pop()
+    }
+
+    /// Who gives a row to this waiting request.
+    pub fn displaces(&self, handle: Handle, running: &[Runner]) -> Option<Handle> {
+        self.policy.displaces(self.get(handle)?, running)
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Tokens to compute of all waiting requests together.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::Request;
+    use crate::sequence::Sequence;
+    use crate::sequences::Sequences;
+
+    /// Handles of `count` requests, in order of arrival.
+    pub fn handles(count: usize) -> Vec<Handle> {
+        let mut sequences = Sequences::default();
+        let sequence = || Sequence::new(Request::new(vec![1], Tokens(1)), Micros(0), None);
+        (0..count).map(|_| sequences.insert(sequence())).collect()
+    }
+
+    /// An ordinary request that just came.
+    pub fn waiting() -> Waiting {
+        Waiting {
+            uncached: Tokens(10),
+            tenant: Tenant(0),
+            priority: Priority::NORMAL,
+            arrived: Micros(0),
+            preempted: false,
+            skips: 0,
+            deferred: None,
+        }
+    }
+
+    #[test]
+    fn the_queues_tokens_are_those_of_all_who_wait() {
+        let mut queue = Queue::new(&Config::default());
+        let handles = handles(3);
+        handles.iter().for_each(|&handle| queue.push(handle, waiting()));
+        queue.grow(handles[0]);
+        assert_eq!((queue.tokens(), queue.len()), (31, 3));
+        queue.remove(handles[1]);
+        assert!(queue.admit(handles[0]).is_some());
+        assert_eq!((queue.tokens(), queue.len(), queue.head(Micros(0))), (10, 1, Some(handles[2])));
+    }
+}
