@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use headrace_engine::{Engine, EngineConfig, GenerationRequest, StopText, Update};
+use headrace_engine::{Engine, EngineConfig, GenerationRequest, StopText, Terms, Update};
 use headrace_scheduler::{Blocks, Config, Tokens};
 use headrace_shard::{FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
 
@@ -57,6 +57,7 @@ async fn answer(engine: &Engine, n: u32, stop: bool) -> u32 {
         stop: if stop { stops.map(String::from).to_vec() } else { Vec::new() },
         stop_text: StopText::Keep,
         sampling: Sampling::greedy(),
+        terms: Terms::default(),
     };
     let mut generation = engine.generate(request).await.expect("taken");
     let mut tokens = 0;

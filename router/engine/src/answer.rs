@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_scheduler::{Micros, TokenId, Tokens};
+use headrace_scheduler::{Micros, Tenant, TokenId, Tokens};
 use headrace_shard::{SampledToken, Sampling};
 use headrace_text::Tokenizer;
 
@@ -18,6 +18,7 @@ pub(crate) struct Answer {
     tokenizer: Arc<Tokenizer>,
     deliverer: Deliverer,
     pub sampling: Sampling,
+    pub tenant: Tenant,
     /// Prompt and answer tokens at most.
     pub budget: u64,
     /// The shard's sentence about this request alone.
@@ -30,7 +31,8 @@ pub(crate) struct Answer {
     pending: Option<GeneratedToken>,
     generated: Tokens,
     submitted: Micros,
-    admitted: Option<Micros>,
+    /// When it first got a row, and how many of its tokens were cached then.
+    admitted: Option<(Micros, Tokens)>,
     first_token: Option<Micros>,
     last_token: Micros,
 }
@@ -40,12 +42,14 @@ impl Answer {
         request: &GenerationRequest,
         deliverer: Deliverer,
         tokenizer: &Arc<Tokenizer>,
+        tenant: Tenant,
         submitted: Micros,
     ) -> Self {
         Self {
             tokenizer: tokenizer.clone(),
             deliverer,
             sampling: request.sampling.clone(),
+            tenant,
             budget: request.prompt.len() as u64 + u64::from(request.max_new_tokens.0),
             failure: None,
             running: false,
@@ -60,9 +64,9 @@ impl Answer {
         }
     }
 
-    /// A step that holds it goes out; only the first time counts.
-    pub(crate) fn admit(&mut self, now: Micros) {
-        self.admitted.get_or_insert(now);
+    /// It gets a row, and so many of its tokens are computed already; only the first time counts.
+    pub(crate) fn admit(&mut self, computed: Tokens, now: Micros) {
+        self.admitted.get_or_insert((now, computed));
     }
 
     /// Log-probabilities of a chunk whose first token has this position.
@@ -106,7 +110,8 @@ impl Answer {
             return self.deliverer.fail(GenerationError::SlowReader { unread });
         }
         let (timings, generated) = (self.timings(), self.generated);
-        let finished = Finished { reason, text: self.text.into_text(), generated, timings };
+        let cached = self.admitted.map_or(Tokens::ZERO, |(_, cached)| cached);
+        let finished = Finished { reason, text: self.text.into_text(), generated, cached, timings };
         self.deliverer.finish(self.pending, finished);
     }
 
@@ -135,7 +140,7 @@ impl Answer {
 
     fn timings(&self) -> Timings {
         let between = |from: Micros, to: Micros| Duration::from_micros(to.saturating_sub(from).0);
-        let admitted = self.admitted.unwrap_or(self.last_token);
+        let admitted = self.admitted.map_or(self.last_token, |(moment, _)| moment);
         Timings {
             queue: between(self.submitted, admitted),
             inference: between(admitted, self.last_token),

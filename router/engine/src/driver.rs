@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
-use headrace_scheduler::{Micros, Request, RequestId, Scheduler};
+use headrace_scheduler::{Admission, Micros, Rejected, Request, RequestId, Scheduler};
 use headrace_shard::{LogicalShard, Sampling, Session, ShardError};
 use headrace_text::Tokenizer;
 use tokio::sync::mpsc;
@@ -24,6 +24,7 @@ use crate::pacing::{Pacing, Shape};
 use crate::published::Published;
 use crate::stream::{Deliverer, Generation};
 use crate::telemetry::{CancelCause, Telemetry};
+use crate::tenants::Tenants;
 
 /// The reactor's timers are a millisecond coarse, and late rather than early.
 const TIMER_GRAIN: Micros = Micros(1_000);
@@ -53,10 +54,13 @@ pub(crate) struct Driver {
     tokenizer: Arc<Tokenizer>,
     commands: mpsc::Receiver<Command>,
     departures: Arc<Departures>,
+    tenants: Tenants,
     published: Arc<Published>,
     stream_buffer: usize,
     /// Prompt and answer tokens, at most, of what runs.
     running_budget: u64,
+    /// The last moment at which the scheduler was asked for a plan.
+    planned: Micros,
     /// Moment 0.
     began: Instant,
 }
@@ -78,22 +82,25 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
     ) -> Self {
         let pool_tokens = u64::from(config.scheduler.total_blocks.0) * u64::from(config.scheduler.block_size.0);
+        let policy = config.scheduler.policy;
         let scheduler = Scheduler::new(config.scheduler);
-        let published = Arc::new(Published::new(&scheduler.stats()));
+        let published = Arc::new(Published::new(&scheduler.stats(), scheduler.drain_time()));
         Self {
             scheduler,
             answers: HashMap::new(),
             sent: SentSteps::default(),
             pacing: Pacing::default(),
-            telemetry: Telemetry::new(pool_tokens),
+            telemetry: Telemetry::new(pool_tokens, policy),
             grown: Vec::new(),
             link: Link::new(shard, session, config.recovery),
             tokenizer,
             commands,
             departures: Arc::default(),
+            tenants: Tenants::default(),
             published,
             stream_buffer: config.stream_buffer,
             running_budget: 0,
+            planned: Micros::ZERO,
             began: Instant::now(),
         }
     }
@@ -121,7 +128,7 @@ impl Driver {
     }
 
     async fn wait(&mut self) -> Wake {
-        let due = self.due().map(|due| self.began + Duration::from_micros(due.0));
+        let due = self.alarm().map(|due| self.began + Duration::from_micros(due.0));
         let due = async {
             match due {
                 Some(due) => sleep_until(due).await,
@@ -175,15 +182,27 @@ impl Driver {
         if !self.published.is_serving() {
             return Err(GenerationError::ShuttingDown);
         }
+        let tenant = self.tenants.enter(request.terms.tenant.as_deref());
         let plain = Request {
+            prompt: request.prompt.clone(),
+            max_new_tokens: request.max_new_tokens,
             ignore_eos: request.ignore_eos,
+            tenant,
+            priority: request.terms.priority,
+            deadline: request.terms.deadline.map(|deadline| self.moment(deadline)),
+            root: request.terms.cache_root.clone(),
             // A cached beginning is not computed, so it has no log-probabilities.
             reads_cache: !request.sampling.prompt_logprobs,
-            ..Request::new(request.prompt.clone(), request.max_new_tokens)
         };
-        let id = self.scheduler.submit(plain, self.now()).map_err(GenerationError::Rejected)?;
+        let id = self.scheduler.submit(plain, self.now()).map_err(|rejected| {
+            self.tenants.leave(tenant);
+            if let Rejected::Overloaded(overload) = &rejected {
+                self.telemetry.load.rejected(&overload.cause);
+            }
+            GenerationError::Rejected(rejected)
+        })?;
         let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());
-        let answer = Answer::new(&request, deliverer, &self.tokenizer, self.moment(submitted));
+        let answer = Answer::new(&request, deliverer, &self.tokenizer, tenant, self.moment(submitted));
         self.answers.insert(id, answer);
         self.published.set_idle(false);
         Ok(generation)
@@ -205,11 +224,12 @@ impl Driver {
     fn send(&mut self) -> Result<(), ShardError> {
         while self.link.is_open() && self.due().is_none() {
             let now = self.now();
+            self.planned = now;
             let plan = self.scheduler.plan_step(now);
             self.deliver_events(&mut [], now);
             self.send_filter()?;
             let Some(plan) = plan else { break };
-            let sampling = plan.admitted.iter().map(|admission| self.admit(admission.request, now)).collect::<Vec<_>>();
+            let sampling = plan.admitted.iter().map(|admission| self.admit(admission, now)).collect::<Vec<_>>();
             self.link.send_step(&plan, &sampling)?;
             let shape = Shape::of(&plan);
             self.telemetry.sent(&plan, shape.kind);
@@ -217,6 +237,17 @@ impl Driver {
             self.sent.push(plan);
         }
         Ok(())
+    }
+
+    /// When to act although nothing comes: the next step may go out, a deadline passes, or a batch is due.
+    ///
+    /// While a step waits for its moment, deadlines wait with it, for less than a step's time. What the scheduler has
+    /// been asked about already is no reason to ask again: only something that comes can change its answer.
+    fn alarm(&self) -> Option<Micros> {
+        if !self.link.is_open() {
+            return None;
+        }
+        self.due().or_else(|| self.scheduler.wakes_at().filter(|&moment| moment > self.planned))
     }
 
     /// When the next step may go out, if that is later than now.
@@ -243,10 +274,10 @@ impl Driver {
     }
 
     /// The request gets a row: how it samples.
-    fn admit(&mut self, request: RequestId, now: Micros) -> Sampling {
+    fn admit(&mut self, admission: &Admission, now: Micros) -> Sampling {
         // The scheduler plans no request that has ended, so the answer is there.
-        let Some(answer) = self.answers.get_mut(&request) else { return Sampling::greedy() };
-        answer.admit(now);
+        let Some(answer) = self.answers.get_mut(&admission.request) else { return Sampling::greedy() };
+        answer.admit(admission.computed, now);
         if !std::mem::replace(&mut answer.running, true) {
             self.running_budget += answer.budget;
         }
@@ -264,7 +295,9 @@ impl Driver {
     /// Forgets a request: the only place where an answer leaves.
     pub(crate) fn remove(&mut self, request: RequestId) -> Option<Answer> {
         self.vacate(request);
-        self.answers.remove(&request)
+        let answer = self.answers.remove(&request)?;
+        self.tenants.leave(answer.tenant);
+        Some(answer)
     }
 
     /// All KV is gone, everybody waits again: streams go on when a new session is open.
@@ -287,8 +320,10 @@ impl Driver {
 
     fn publish(&self) {
         let stats = self.scheduler.stats();
-        self.published.publish(&stats);
-        self.telemetry.publish(&stats, self.running_budget, self.pacing.hop());
+        let drain = self.scheduler.drain_time();
+        self.published.publish(&stats, drain);
+        self.telemetry.load.publish(&stats, self.running_budget, drain);
+        self.telemetry.hop(self.pacing.hop());
         self.published.set_idle(self.answers.is_empty() && stats.steps_in_flight == 0);
     }
 

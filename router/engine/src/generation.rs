@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use headrace_scheduler::{TokenId, Tokens};
+use headrace_scheduler::{CacheRoot, Micros, Priority, TokenId, Tokens};
 use headrace_shard::Sampling;
+use tokio::time::Instant;
 
 /// A validated request for one answer.
 #[derive(Clone, Debug)]
@@ -17,6 +18,21 @@ pub struct GenerationRequest {
     /// What happens to a stop string at the end of the answer.
     pub stop_text: StopText,
     pub sampling: Sampling,
+    pub terms: Terms,
+}
+
+/// Whose a request is, how urgent, and what it shares: what its place among the others depends on.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// The tenant's name, as short as the caller keeps names; `None`: the default tenant. Beyond 1,024 tenants with
+    /// requests, further ones count as one.
+    pub tenant: Option<Box<str>>,
+    pub priority: Priority,
+    /// When an answer is of no use any more: the request is refused if it is predicted to begin later, and dropped if it
+    /// still waits for its first step then.
+    pub deadline: Option<Instant>,
+    /// What its KV depends on besides its tokens: requests share cached prefixes only where all of it is equal.
+    pub cache_root: CacheRoot,
 }
 
 /// Native routes show the stop string and hold nothing back; OpenAI's strip it and hold back what may become one.
@@ -63,6 +79,8 @@ pub struct Finished {
     /// The whole answer, special tokens left out, cut after (or, with `StopText::Strip`, before) the stop string.
     pub text: String,
     pub generated: Tokens,
+    /// Prompt tokens whose KV was in the prefix cache when it first got a row.
+    pub cached: Tokens,
     pub timings: Timings,
 }
 
@@ -93,8 +111,13 @@ pub enum GenerationError {
     #[error("the server is shutting down; send the request to another replica")]
     ShuttingDown,
     /// It waited for its first step until its deadline.
-    #[error("the request was still waiting when its deadline passed; allow more time, or send it when there is less to do")]
-    DeadlineMissed,
+    #[error(
+        "the request was still waiting when its deadline passed; allow more time, or send it when there is less to do"
+    )]
+    DeadlineMissed {
+        /// When the queue is predicted to be drained.
+        retry_after: Micros,
+    },
     /// The step or the row failed on the shard.
     #[error("{0}")]
     Shard(String),

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use headrace_scheduler::{
-    Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome, StepPlan,
+    Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome,
+    StepPlan,
 };
 use headrace_shard::{SampledToken, StepResult};
 
@@ -124,7 +125,10 @@ impl Driver {
             Ended::EndOfSequence => self.end_with(request, FinishReason::EndOfSequence),
             Ended::StopString => self.end_with(request, FinishReason::StopString),
             Ended::Cancelled => drop(self.remove(request)),
-            Ended::DeadlineMissed => self.fail_with(request, GenerationError::DeadlineMissed),
+            Ended::DeadlineMissed => {
+                let retry_after = self.scheduler.drain_time();
+                self.fail_with(request, GenerationError::DeadlineMissed { retry_after });
+            }
             Ended::Displaced => {
                 let retry_after = self.scheduler.drain_time();
                 let overload = Overload { cause: OverloadCause::Displaced, retry_after };

@@ -11,7 +11,9 @@
 //! | `landing.rs` | a step's result becomes tokens, updates and ends |
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
 //! | `pacing.rs` | when the next step goes out; pure |
-//! | `published.rs`, `telemetry.rs`, `health.rs` | what others may see while it runs |
+//! | `tenants.rs` | names of tenants become a bounded number of numbers; pure |
+//! | `policy_name.rs` | the word for each policy |
+//! | `published.rs`, `telemetry.rs`, `load_metrics.rs`, `health.rs` | what others may see while it runs |
 //!
 //! The scheduler decides; this crate waits and calls. Nothing here blocks the reactor: text is O(1) per token, tensors
 //! are the shard's. Nothing grows without bound: commands wait in a bounded channel (so callers feel a slow engine), and
@@ -28,16 +30,22 @@ mod generation;
 mod health;
 mod landing;
 mod link;
+mod load_metrics;
 mod pacing;
+mod policy_name;
 mod published;
 mod stream;
 mod telemetry;
+mod tenants;
 
 pub use config::{EngineConfig, Recovery};
 pub use driver::EngineStopped;
 pub use engine::{Engine, EngineTask};
 pub use generation::{
-    FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, StopText, Timings, TopToken, Update,
+    FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, StopText, Terms, Timings, TopToken,
+    Update,
 };
+pub use policy_name::policy_name;
 pub use published::{EngineSnapshot, EngineState};
 pub use stream::Generation;
+pub use tenants::DEFAULT as DEFAULT_TENANT;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use headrace_scheduler::{Blocks, Stats};
+use headrace_scheduler::{Blocks, Micros, Stats};
 use tokio::sync::watch;
 
 /// Whether requests are taken.
@@ -23,10 +23,14 @@ pub struct EngineSnapshot {
     /// Requests that wait for one.
     pub waiting: u64,
     pub blocks_free: Blocks,
+    /// Held by nobody, and kept for requests that begin like those that computed them.
+    pub blocks_cached: Blocks,
     pub blocks_held: Blocks,
     pub blocks_total: Blocks,
     /// Steps sent whose result has not come.
     pub steps_in_flight: u64,
+    /// When those that wait now are predicted to have been let in.
+    pub drain: Micros,
 }
 
 /// Written by the driver, read by handles. Numbers are atomics: publishing them takes no lock.
@@ -34,37 +38,44 @@ pub(crate) struct Published {
     running: AtomicU64,
     waiting: AtomicU64,
     free: AtomicU64,
+    cached: AtomicU64,
     held: AtomicU64,
     total: AtomicU64,
     in_flight: AtomicU64,
+    /// Microseconds.
+    drain: AtomicU64,
     state: watch::Sender<EngineState>,
     /// Nothing runs, waits or is in flight.
     idle: watch::Sender<bool>,
 }
 
 impl Published {
-    pub(crate) fn new(stats: &Stats) -> Self {
+    pub(crate) fn new(stats: &Stats, drain: Micros) -> Self {
         let published = Self {
             running: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             free: AtomicU64::new(0),
+            cached: AtomicU64::new(0),
             held: AtomicU64::new(0),
             total: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            drain: AtomicU64::new(0),
             state: watch::Sender::new(EngineState::Serving),
             idle: watch::Sender::new(true),
         };
-        published.publish(stats);
+        published.publish(stats, drain);
         published
     }
 
-    pub(crate) fn publish(&self, stats: &Stats) {
+    pub(crate) fn publish(&self, stats: &Stats, drain: Micros) {
         self.running.store(u64::from(stats.running + stats.ending), Ordering::Relaxed);
         self.waiting.store(u64::from(stats.waiting), Ordering::Relaxed);
         self.free.store(u64::from(stats.blocks.free.0), Ordering::Relaxed);
+        self.cached.store(u64::from(stats.blocks.cached.0), Ordering::Relaxed);
         self.held.store(u64::from(stats.blocks.held.0), Ordering::Relaxed);
         self.total.store(u64::from(stats.blocks.total.0), Ordering::Relaxed);
         self.in_flight.store(u64::from(stats.steps_in_flight), Ordering::Relaxed);
+        self.drain.store(drain.0, Ordering::Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> EngineSnapshot {
@@ -73,9 +84,11 @@ impl Published {
             running: self.running.load(Ordering::Relaxed),
             waiting: self.waiting.load(Ordering::Relaxed),
             blocks_free: blocks(&self.free),
+            blocks_cached: blocks(&self.cached),
             blocks_held: blocks(&self.held),
             blocks_total: blocks(&self.total),
             steps_in_flight: self.in_flight.load(Ordering::Relaxed),
+            drain: Micros(self.drain.load(Ordering::Relaxed)),
         }
     }
 

@@ -1,13 +1,14 @@
-//! What the engine measures. TGI's names where they exist; handles are made once, never per token.
+//! What the engine measures of steps; `load_metrics` has the rest. TGI's names where they exist; handles are made once, never per token.
 
 use std::time::Duration;
 
-use headrace_scheduler::{Micros, Stats, StepPlan};
+use headrace_scheduler::{Micros, PolicyKind, StepPlan};
 use headrace_shard::StepTiming;
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
+use crate::load_metrics::LoadMetrics;
 use crate::pacing::Kind;
 
 /// Why a generation was cancelled.
@@ -18,9 +19,7 @@ pub(crate) enum CancelCause {
 }
 
 pub(crate) struct Telemetry {
-    queue_size: Gauge,
-    current_size: Gauge,
-    current_max_tokens: Gauge,
+    pub load: LoadMetrics,
     next_size: Histogram,
     concat_backpressure: Counter,
     concat_chunking: Counter,
@@ -29,12 +28,6 @@ pub(crate) struct Telemetry {
     decode: StepMetrics,
     step_rows: Histogram,
     step_tokens: Histogram,
-    running: Gauge,
-    waiting: Gauge,
-    blocks_free: Gauge,
-    blocks_held: Gauge,
-    preemptions: Counter,
-    recomputed_tokens: Counter,
     client_left: Counter,
     slow_reader: Counter,
     hop: Gauge,
@@ -63,13 +56,10 @@ pub(crate) struct Landed {
 
 impl Telemetry {
     /// `pool_tokens`: how many tokens the KV pool holds.
-    pub(crate) fn new(pool_tokens: u64) -> Self {
+    pub(crate) fn new(pool_tokens: u64, policy: PolicyKind) -> Self {
         describe();
-        gauge!("tgi_batch_max_total_tokens").set(pool_tokens as f64);
         Self {
-            queue_size: gauge!("tgi_queue_size"),
-            current_size: gauge!("tgi_batch_current_size"),
-            current_max_tokens: gauge!("tgi_batch_current_max_tokens"),
+            load: LoadMetrics::new(pool_tokens, policy),
             next_size: histogram!("tgi_batch_next_size"),
             concat_backpressure: counter!("tgi_batch_concat", "reason" => "backpressure"),
             concat_chunking: counter!("tgi_batch_concat", "reason" => "chunking"),
@@ -78,12 +68,6 @@ impl Telemetry {
             decode: StepMetrics::new("decode"),
             step_rows: histogram!("headrace_step_rows"),
             step_tokens: histogram!("headrace_step_tokens"),
-            running: gauge!("headrace_running_requests"),
-            waiting: gauge!("headrace_waiting_requests"),
-            blocks_free: gauge!("headrace_kv_blocks", "state" => "free"),
-            blocks_held: gauge!("headrace_kv_blocks", "state" => "held"),
-            preemptions: counter!("headrace_preemptions_total"),
-            recomputed_tokens: counter!("headrace_recomputed_tokens_total"),
             client_left: counter!("headrace_cancellations_total", "cause" => "client_left"),
             slow_reader: counter!("headrace_cancellations_total", "cause" => "slow_reader"),
             hop: gauge!("headrace_shard_hop_seconds"),
@@ -131,18 +115,7 @@ impl Telemetry {
         }
     }
 
-    /// `max_tokens`: prompt and answer tokens, at most, of what runs.
-    pub(crate) fn publish(&self, stats: &Stats, max_tokens: u64, hop: Option<Micros>) {
-        let running = f64::from(stats.running + stats.ending);
-        self.queue_size.set(f64::from(stats.waiting));
-        self.current_size.set(running);
-        self.current_max_tokens.set(max_tokens as f64);
-        self.running.set(running);
-        self.waiting.set(f64::from(stats.waiting));
-        self.blocks_free.set(f64::from(stats.blocks.free.0));
-        self.blocks_held.set(f64::from(stats.blocks.held.0));
-        self.preemptions.absolute(stats.preemptions);
-        self.recomputed_tokens.absolute(stats.recomputed_tokens);
+    pub(crate) fn hop(&self, hop: Option<Micros>) {
         if let Some(hop) = hop {
             self.hop.set(hop.0 as f64 / 1e6);
         }
@@ -171,10 +144,6 @@ impl StepMetrics {
 }
 
 fn describe() {
-    describe_gauge!("tgi_queue_size", Unit::Count, "Requests that wait for a row of the batch");
-    describe_gauge!("tgi_batch_current_size", Unit::Count, "Requests that hold a row of the batch");
-    describe_gauge!("tgi_batch_current_max_tokens", Unit::Count, "Prompt and answer tokens, at most, of what runs");
-    describe_gauge!("tgi_batch_max_total_tokens", Unit::Count, "Tokens that the KV pool holds");
     describe_histogram!("tgi_batch_next_size", Unit::Count, "Requests that joined the batch in one step");
     describe_counter!("tgi_batch_concat", Unit::Count, "Steps in which prompts joined rows that ran already");
     describe_counter!("tgi_batch_inference_count", Unit::Count, "Steps sent");
@@ -187,11 +156,6 @@ fn describe() {
     describe_histogram!("headrace_step_rows", Unit::Count, "Rows of a step: prompt chunks and decodes");
     describe_histogram!("headrace_step_tokens", Unit::Count, "Tokens of a step's forward pass");
     describe_histogram!("headrace_step_duration", Unit::Seconds, "Forward pass and sampling on the shard");
-    describe_gauge!("headrace_running_requests", Unit::Count, "Requests that hold a row of the batch");
-    describe_gauge!("headrace_waiting_requests", Unit::Count, "Requests that wait for a row of the batch");
-    describe_gauge!("headrace_kv_blocks", Unit::Count, "KV blocks of the pool by state");
-    describe_counter!("headrace_preemptions_total", Unit::Count, "Requests put back to wait because blocks ran out");
-    describe_counter!("headrace_recomputed_tokens_total", Unit::Count, "Tokens computed again after a preemption");
     describe_counter!("headrace_cancellations_total", Unit::Count, "Generations cancelled, by cause");
     describe_gauge!("headrace_shard_hop_seconds", Unit::Seconds, "Smoothed overhead of the way to the shard and back");
 }

@@ -4,4 +4,5 @@ mod answers;
 mod failures;
 mod leaving;
 mod order;
+mod terms;
 mod world;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use headrace_engine::{
     Engine, EngineConfig, EngineTask, Finished, GeneratedToken, Generation, GenerationError, GenerationRequest,
-    Recovery, StopText, Update,
+    Recovery, StopText, Terms, Update,
 };
-use headrace_scheduler::{Blocks, Config, TokenId, Tokens};
+use headrace_scheduler::{Blocks, Config, PolicyKind, TokenId, Tokens};
 use headrace_shard::{CostModel, FakeHandle, FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
 
 pub const BLOCK: Tokens = Tokens(4);
@@ -26,6 +26,7 @@ pub struct Setup {
     pub max_batch_size: u32,
     pub max_batch_prefill_tokens: Tokens,
     pub max_concurrent_requests: Option<u32>,
+    pub policy: PolicyKind,
     pub preempt_once_seed: Option<u64>,
     pub eos: Vec<TokenId>,
     pub choices: Vec<TokenId>,
@@ -42,6 +43,7 @@ impl Default for Setup {
             max_batch_size: 64,
             max_batch_prefill_tokens: Tokens(256),
             max_concurrent_requests: None,
+            policy: PolicyKind::Fcfs,
             preempt_once_seed: None,
             eos: vec![tokenizer::END],
             choices: tokenizer::ids("abcde"),
@@ -85,6 +87,7 @@ impl Setup {
             max_batch_prefill_tokens: self.max_batch_prefill_tokens,
             max_total_tokens: Tokens(BLOCK.0 * self.blocks.0),
             max_concurrent_requests: self.max_concurrent_requests,
+            policy: self.policy,
             eos: self.eos,
             preempt_once_seed: self.preempt_once_seed,
             ..Config::default()
@@ -114,12 +117,12 @@ impl World {
         tokenizer::bytes().decode(&self.expected(prompt, max_new), true).expect("decodes")
     }
 
-    /// Nothing runs, waits or holds a block.
+    /// Nothing runs, waits or holds a block; computed ones may be cached.
     pub async fn assert_idle_and_empty(&self) {
         self.engine.idle().await;
         let now = self.engine.snapshot();
         assert_eq!((now.running, now.waiting, now.blocks_held), (0, 0, Blocks(0)), "{now:?}");
-        assert_eq!(now.blocks_free, now.blocks_total);
+        assert_eq!(now.blocks_free + now.blocks_cached, now.blocks_total);
     }
 }
 
@@ -131,6 +134,7 @@ pub fn request(prompt: &str, max_new: u32) -> GenerationRequest {
         stop: Vec::new(),
         stop_text: StopText::Keep,
         sampling: Sampling::greedy(),
+        terms: Terms::default(),
     }
 }
 
