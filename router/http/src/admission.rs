@@ -2,13 +2,13 @@
 //!
 //! The permit comes before the checks, so an overloaded server says so even to a request that is wrong.
 
-use headrace_engine::{EngineState, Generation, GenerationRequest, StopText};
+use headrace_engine::{EngineState, Generation, GenerationRequest, StopText, Terms};
 use headrace_scheduler::{TokenId, Tokens};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::parameters::Parameters;
+use crate::permits::Permit;
 use crate::state::ServerState;
 use crate::validation::{self, Checked, Delivery, Model};
 
@@ -32,7 +32,7 @@ pub(crate) async fn admit(
         return Err(ApiError::ShuttingDown);
     }
     let best_of = validation::best_of(parameters, &state.limits, delivery)?;
-    let permit = take_permits(&state, best_of)?;
+    let permit = take_permit(&state, call.terms().tenant(), best_of)?;
     let model = Model { id: &state.info.model_id, vocab_size: state.tokenizer.vocab_size() };
     let seed = rand::random();
     let checked = validation::check(&inputs, parameters, best_of, &state.limits, model, delivery, seed)?;
@@ -40,14 +40,17 @@ pub(crate) async fn admit(
     let tokens = state.tokenization.encode(inputs, move |text, encoding| (text, keep_last(encoding.ids, truncate)));
     let (inputs, prompt) = tokens.await?;
     let max_new = validation::fit(prompt.len(), &checked, &state.limits)?;
-    let generations = submit(&state, &checked, &prompt, max_new).await?;
+    let terms = call.terms().with(&checked.terms, call.received());
+    let generations = submit(&state, &checked, &prompt, max_new, &terms).await?;
     call.admitted(permit, &checked, Tokens(prompt.len() as u32), max_new);
     Ok(Admission { generations, checked, inputs, prompt })
 }
 
-fn take_permits(state: &ServerState, count: u32) -> Result<OwnedSemaphorePermit, ApiError> {
-    let overloaded = |_| ApiError::Overloaded { limit: state.limits.max_concurrent_requests };
-    state.permits.clone().try_acquire_many_owned(count).map_err(overloaded)
+fn take_permit(state: &ServerState, tenant: &str, count: u32) -> Result<Permit, ApiError> {
+    state.permits.take(tenant, count).ok_or_else(|| ApiError::Overloaded {
+        limit: state.limits.max_concurrent_requests,
+        retry_after: state.engine.snapshot().drain,
+    })
 }
 
 /// Truncation drops the beginning, special tokens there included.
@@ -62,6 +65,7 @@ async fn submit(
     checked: &Checked,
     prompt: &[TokenId],
     max_new_tokens: Tokens,
+    terms: &Terms,
 ) -> Result<Vec<Generation>, ApiError> {
     let mut generations = Vec::with_capacity(checked.best_of as usize);
     for choice in 0..checked.best_of {
@@ -74,6 +78,7 @@ async fn submit(
             stop: checked.stop.clone(),
             stop_text: StopText::Keep,
             sampling,
+            terms: terms.clone(),
         };
         generations.push(state.engine.generate(request).await?);
     }

@@ -52,7 +52,12 @@ async fn answer(call: &mut Call, inputs: String, parameters: &Parameters, shape:
     let (best, lost) = best_of::pick(answers).ok_or(ApiError::Incomplete)?;
 
     let times = call.succeeded(&best.finished, checked.shown_seed(best.choice));
-    let counts = Counts { characters: inputs.chars().count(), input: prompt.len(), generated: best.finished.generated };
+    let counts = Counts {
+        characters: inputs.chars().count(),
+        input: prompt.len(),
+        cached: best.finished.cached,
+        generated: best.finished.generated,
+    };
     let prepend = if checked.return_full_text == Some(true) { inputs.as_str() } else { "" };
     let show = Show { tokenizer: &call.state().tokenizer, checked: &checked, prompt: &prompt, prepend };
     let body = show.body(&best, &lost, shape);

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use headrace_engine::{FinishReason, Finished, Timings};
+use headrace_engine::{Finished, Timings};
 use headrace_scheduler::Tokens;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ApiError;
+use crate::permits::Permit;
 use crate::request_id::Caller;
 use crate::state::ServerState;
+use crate::terms::HeaderTerms;
 use crate::validation::Checked;
 use crate::wire::finish_reason_name;
 
@@ -16,6 +17,7 @@ use crate::wire::finish_reason_name;
 pub(crate) struct Call {
     state: ServerState,
     caller: Caller,
+    terms: HeaderTerms,
     received: Instant,
     admitted: Option<Admitted>,
     ended: bool,
@@ -23,7 +25,7 @@ pub(crate) struct Call {
 
 struct Admitted {
     /// Gives the generations' places back when the call goes.
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
     parameters: String,
     input: u32,
     validation: Duration,
@@ -40,17 +42,27 @@ pub(crate) struct Times {
 }
 
 impl Call {
-    pub fn begin(state: ServerState, caller: Caller, received: Instant) -> Self {
+    pub fn begin(state: ServerState, caller: Caller, terms: HeaderTerms, received: Instant) -> Self {
         state.requests.count.increment(1);
-        Self { state, caller, received, admitted: None, ended: false }
+        Self { state, caller, terms, received, admitted: None, ended: false }
     }
 
     pub fn state(&self) -> &ServerState {
         &self.state
     }
 
+    /// What the request's headers say.
+    pub fn terms(&self) -> &HeaderTerms {
+        &self.terms
+    }
+
+    /// When all of its body had arrived.
+    pub fn received(&self) -> Instant {
+        self.received
+    }
+
     /// The engine has taken the request.
-    pub fn admitted(&mut self, permit: OwnedSemaphorePermit, checked: &Checked, input: Tokens, max_new: Tokens) {
+    pub fn admitted(&mut self, permit: Permit, checked: &Checked, input: Tokens, max_new: Tokens) {
         self.state.requests.input_length.record(input.0);
         self.state.requests.max_new_tokens.record(max_new.0);
         self.admitted = Some(Admitted {
@@ -75,13 +87,16 @@ impl Call {
         requests.generated_tokens.record(finished.generated.0);
         // Without speculation every step brings one token of a request: none is skipped.
         requests.skipped_tokens.record(0.0);
-        self.log_success(&times, finished.generated, finished.reason, seed);
+        self.log_success(&times, finished, seed);
         times
     }
 
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
         self.state.requests.failure(error.failure());
+        if matches!(error, ApiError::Overloaded { .. }) {
+            self.state.requests.refused.increment(1);
+        }
         let (route, request_id) = (self.caller.route(), self.caller.id());
         if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
             tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
@@ -101,15 +116,17 @@ impl Call {
         }
     }
 
-    fn log_success(&self, times: &Times, generated: Tokens, reason: FinishReason, seed: Option<u64>) {
+    fn log_success(&self, times: &Times, finished: &Finished, seed: Option<u64>) {
         let admitted = self.admitted.as_ref();
         tracing::info!(
             route = self.caller.route(),
             request_id = self.caller.id(),
+            tenant = self.terms.tenant(),
             parameters = admitted.map(|admitted| admitted.parameters.as_str()),
             input_tokens = admitted.map(|admitted| admitted.input),
-            generated_tokens = generated.0,
-            finish_reason = finish_reason_name(reason),
+            cached_tokens = finished.cached.0,
+            generated_tokens = finished.generated.0,
+            finish_reason = finish_reason_name(finished.reason),
             seed,
             total_time = ?times.total,
             validation_time = ?times.validation,

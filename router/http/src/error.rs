@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::GenerationError;
-use headrace_scheduler::{Overload, Rejected};
+use headrace_scheduler::{Micros, Overload, Rejected};
 use serde::Serialize;
 
 use crate::invalid::Invalid;
@@ -37,12 +37,13 @@ pub(crate) enum ApiError {
         "Model is overloaded: {limit} requests are running or waiting already. Try again later, or raise \
          --max-concurrent-requests"
     )]
-    Overloaded { limit: u32 },
+    Overloaded { limit: u32, retry_after: Micros },
     /// The scheduler refuses, and knows why and for how long.
     #[error("Model is overloaded: {0}")]
     Busy(Overload),
-    #[error("Model is overloaded: {0}")]
-    Late(GenerationError),
+    /// Its deadline passed while it waited.
+    #[error("Model is overloaded: {reason}")]
+    Late { reason: String, retry_after: Micros },
     #[error("The server is shutting down. Send the request to another replica, or try again later")]
     ShuttingDown,
     #[error("Request failed during generation: {reason}")]
@@ -68,7 +69,7 @@ impl ApiError {
             Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::ShuttingDown | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -80,7 +81,7 @@ impl ApiError {
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } => "validation",
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Incomplete => "incomplete_generation",
             Self::IncompleteStream => "incomplete_generation_stream",
@@ -100,11 +101,21 @@ impl ApiError {
     pub fn failure(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "validation",
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late(_) => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Incomplete | Self::IncompleteStream => "incomplete",
             other => other.error_type(),
         }
+    }
+
+    /// Value of the header `retry-after`, in whole seconds, at least one: when the queue is predicted to be drained.
+    pub fn retry_after(&self) -> Option<HeaderValue> {
+        let time = match self {
+            Self::Overloaded { retry_after, .. } | Self::Late { retry_after, .. } => retry_after,
+            Self::Busy(overload) => &overload.retry_after,
+            _ => return None,
+        };
+        Some(HeaderValue::from(time.whole_seconds()))
     }
 
     /// `{"error": …, "error_type": …}`, also the data of an error event.
@@ -125,7 +136,7 @@ impl From<GenerationError> for ApiError {
         match error {
             GenerationError::Rejected(rejected) => rejected.into(),
             GenerationError::ShuttingDown => Self::ShuttingDown,
-            late @ GenerationError::DeadlineMissed => Self::Late(late),
+            GenerationError::DeadlineMissed { retry_after } => Self::Late { reason: error.to_string(), retry_after },
             failed => Self::Generation { reason: failed.to_string() },
         }
     }
@@ -147,7 +158,11 @@ impl From<Rejected> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let json = [(header::CONTENT_TYPE, "application/json")];
-        (self.status(), json, json::bytes(&self.body())).into_response()
+        let mut response = (self.status(), json, json::bytes(&self.body())).into_response();
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
     }
 }
 

@@ -1,10 +1,12 @@
 //! A streamed answer: the engine's updates as TGI's events.
 //!
-//! What is wrong with a request is an event too, with status 200, as clients of these routes expect; only a server that
-//! shuts down answers 503, so that balancers turn elsewhere. Updates that wait together go out in one write.
+//! What is wrong with a request is an event too, with status 200, as clients of these routes expect. That includes an
+//! overload that is known before the first byte (its `retry-after` is among the headers); only a server that shuts down
+//! answers 503, so that balancers turn elsewhere. Updates that wait together go out in one write.
 
 use std::convert::Infallible;
 
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures::stream;
@@ -21,7 +23,7 @@ use crate::wire::{StreamDetails, StreamEvent, Token, finish_reason_name};
 
 /// Streams the answer of a request.
 pub(crate) async fn respond(mut call: Call, inputs: String, parameters: Parameters) -> Response {
-    let headers = headers::asked(call.state(), inputs.chars().count());
+    let mut headers = headers::asked(call.state(), inputs.chars().count());
     match admit(&mut call, inputs, &parameters, Delivery::Stream).await {
         Ok(admission) => match Events::new(call, admission) {
             Ok(events) => sse::response(headers, events.into_frames()),
@@ -33,6 +35,9 @@ pub(crate) async fn respond(mut call: Call, inputs: String, parameters: Paramete
         }
         Err(error) => {
             call.failed(&error);
+            if let Some(seconds) = error.retry_after() {
+                headers.insert(header::RETRY_AFTER, seconds);
+            }
             let mut frame = BytesMut::new();
             sse::write_event(&mut frame, &error.body());
             sse::response(headers, stream::iter([Ok(frame.freeze())]))

@@ -1,4 +1,4 @@
-//! TGI's `x-*` headers: names and units are what dashboards read.
+//! TGI's `x-*` headers: names and units are what dashboards read. `x-cached-tokens` is ours.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(crate) struct Counts {
     pub characters: usize,
     /// Tokens of the prompt.
     pub input: usize,
+    /// Those of them whose KV was cached.
+    pub cached: Tokens,
     /// Tokens of the answer.
     pub generated: Tokens,
 }
@@ -29,6 +31,7 @@ pub(crate) fn answered(state: &ServerState, times: &Times, counts: Counts) -> He
     put("x-inference-time", millis(times.inference));
     put("x-time-per-token", millis(times.per_token));
     put("x-prompt-tokens", HeaderValue::from(counts.input));
+    put("x-cached-tokens", HeaderValue::from(counts.cached.0));
     put("x-generated-tokens", HeaderValue::from(counts.generated.0));
     headers
 }

@@ -75,6 +75,20 @@ pub(crate) enum Invalid {
          --max-input-tokens"
     )]
     InputLength { max: u32, input: usize },
+    #[error(
+        "`cache_salt` must have 1 to {max} bytes. Given: {given}. Requests with different salts share no cached prefix; \
+         leave it out to share"
+    )]
+    CacheSalt { max: usize, given: usize },
+    #[error(
+        "header `x-tenant-id` must be 1 to {max} printable ASCII characters. Given: {given} bytes. Leave it out for the \
+         default tenant"
+    )]
+    TenantHeader { max: usize, given: usize },
+    #[error(
+        "header `{name}` must be a whole number from {min} to {max}. Given: {given:?}. Leave it out, or correct it"
+    )]
+    NumberHeader { name: &'static str, min: i64, max: i64, given: String },
     #[error("grammar is not supported: structured output is not available in this version. Leave `grammar` out")]
     Grammar,
 }

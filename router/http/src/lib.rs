@@ -4,8 +4,9 @@
 //!
 //! 1. [`serve`] accepts a connection; [`router()`] finds the route (`routes/`, one file per family).
 //! 2. `payload` reads the body within its limits; `parameters` is the JSON as it was sent.
+//!    `terms` are its tenant, priority and deadline, from headers and body.
 //! 3. `validation` turns it into what was meant, or into TGI's sentence about what is wrong (`invalid`).
-//! 4. `admission` takes a permit, tokenizes off the reactor (`tokenization`) and hands the request to the engine.
+//! 4. `admission` takes a permit (`permits`), tokenizes off the reactor (`tokenization`) and hands the request to the engine.
 //! 5. `answer` (and `best_of`) collects a whole answer, `events` streams it; `wire` holds the JSON shapes of both.
 //! 6. `call` notes how it ended: metrics and one log line. `error` is the one place that maps errors to HTTP.
 //!
@@ -25,6 +26,7 @@ mod metrics;
 mod numbers;
 mod parameters;
 mod payload;
+mod permits;
 mod request_id;
 mod router;
 mod routes;
@@ -32,9 +34,11 @@ mod serve;
 mod sse;
 mod stall;
 mod state;
+mod terms;
 mod tokenization;
 mod validation;
 mod wire;
+mod within;
 
 pub use axum::Router;
 pub use axum::http::HeaderValue;

@@ -78,6 +78,8 @@ fn doubling_buckets() -> Vec<f64> {
 /// Handles of the metrics of requests, made once.
 pub(crate) struct RequestMetrics {
     pub count: Counter,
+    /// Refused before the scheduler saw them, which counts its own refusals under the same name.
+    pub refused: Counter,
     pub success: Counter,
     pub duration: Histogram,
     pub validation_duration: Histogram,
@@ -94,6 +96,7 @@ impl RequestMetrics {
     pub fn new() -> Self {
         Self {
             count: counter!("tgi_request_count"),
+            refused: counter!("headrace_rejections_total", "cause" => "requests"),
             success: counter!("tgi_request_success"),
             duration: histogram!("tgi_request_duration"),
             validation_duration: histogram!("tgi_request_validation_duration"),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::numbers::{Key, Object, Real, real, whole};
+use crate::terms::{Band, DeadlineMs};
 
 /// Body of `/generate`, `/generate_stream` and `/tokenize`.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,7 +46,8 @@ impl Default for Given {
     }
 }
 
-/// Every name of TGI 3, and beside them `presence_penalty`, `min_p`, `logit_bias` and `ignore_eos_token`.
+/// Every name of TGI 3, and beside them `presence_penalty`, `min_p`, `logit_bias`, `ignore_eos_token`, `priority`,
+/// `deadline_ms` and `cache_salt`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Parameters {
@@ -88,6 +90,14 @@ pub(crate) struct Parameters {
     pub top_n_tokens: Option<u32>,
     pub grammar: Option<Object<Grammar>>,
     pub adapter_id: Option<String>,
+    /// Larger is more urgent; holds against `x-priority`.
+    #[serde(deserialize_with = "whole")]
+    pub priority: Option<Band>,
+    /// From the arrival of the request to its first step; holds against `x-deadline-ms`.
+    #[serde(deserialize_with = "whole")]
+    pub deadline_ms: Option<DeadlineMs>,
+    /// Requests share cached prefixes only with those of the same salt.
+    pub cache_salt: Option<String>,
 }
 
 /// `{"type": …, "value": …}`. Only its shape is read in this version.

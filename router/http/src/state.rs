@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use headrace_engine::Engine;
 use headrace_text::Tokenizer;
-use tokio::sync::Semaphore;
 
 use crate::metrics::{MetricsHandle, RequestMetrics};
+use crate::permits::Permits;
 use crate::tokenization::Tokenization;
 
 /// Limits of requests, checked before they get here. Tokens unless said otherwise.
@@ -15,6 +15,9 @@ use crate::tokenization::Tokenization;
 pub struct Limits {
     /// Generations under way together, running and waiting; each of `best_of` counts. Beyond: 429.
     pub max_concurrent_requests: u32,
+    /// The scheduler shares by tenant (policy `fair`): beyond the limit, a tenant below its equal share is still let
+    /// through to it, and another one's request ends for it.
+    pub fair_tenants: bool,
     /// Highest `best_of`.
     pub max_best_of: u32,
     /// Most entries of `stop`.
@@ -38,6 +41,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_concurrent_requests: 128,
+            fair_tenants: false,
             max_best_of: 2,
             max_stop_sequences: 4,
             max_input_tokens: 1023,
@@ -69,6 +73,8 @@ pub struct ServerInfo {
     pub docker_label: Option<String>,
     /// Value of the `x-compute-type` header, such as "1-nvidia-h200" or "cpu"; printable ASCII, else it is left out.
     pub compute_type: String,
+    /// Who is next among waiting requests, such as "fcfs".
+    pub scheduling_policy: &'static str,
     /// The scheduler's knobs, as TGI 2 showed them.
     pub waiting_served_ratio: f32,
     pub max_batch_total_tokens: u32,
@@ -111,17 +117,16 @@ pub struct Shared {
     pub(crate) requests: RequestMetrics,
     pub(crate) tokenization: Tokenization,
     /// One permit per generation under way.
-    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) permits: Permits,
 }
 
 impl ServerState {
     pub fn new(parts: ServerParts) -> Self {
         let ServerParts { engine, tokenizer, limits, info, metrics, cors_origins } = parts;
-        let tokenization =
-            Tokenization::new(tokenizer.clone(), limits.validation_workers, limits.max_concurrent_requests);
+        let tokenization = Tokenization::new(tokenizer.clone(), limits.validation_workers, Permits::most(&limits));
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
-            permits: Arc::new(Semaphore::new(limits.max_concurrent_requests as usize)),
+            permits: Permits::new(&limits),
             requests: RequestMetrics::new(),
             tokenization,
             engine,

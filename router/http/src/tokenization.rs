@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use headrace_scheduler::Micros;
 use headrace_text::{Encoding, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::spawn_blocking;
@@ -67,7 +68,7 @@ impl Tokenization {
 
     fn take_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.line.clone().try_acquire_owned().map_err(|error| match error {
-            TryAcquireError::NoPermits => ApiError::Overloaded { limit: self.places },
+            TryAcquireError::NoPermits => ApiError::Overloaded { limit: self.places, retry_after: SOON },
             TryAcquireError::Closed => CLOSED,
         })
     }
@@ -78,6 +79,9 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Api
 }
 
 const CLOSED: ApiError = ApiError::Internal("the tokenizer's pool is closed");
+
+/// A place in line is free again in milliseconds.
+const SOON: Micros = Micros(1_000_000);
 
 /// Texts from here on are long: some ten milliseconds of work.
 pub(crate) const LONG_BYTES: usize = 64 * 1024;

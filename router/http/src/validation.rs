@@ -12,6 +12,7 @@ use crate::invalid::Invalid;
 use crate::numbers::Key;
 use crate::parameters::Parameters;
 use crate::state::Limits;
+use crate::terms::{BodyTerms, MAX_NAME_BYTES};
 
 /// How the answer goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub(crate) struct Checked {
     pub return_full_text: Option<bool>,
     pub details: bool,
     pub grammar: bool,
+    pub terms: BodyTerms,
 }
 
 /// How many generations the request is: needed before the concurrency limit can be asked.
@@ -73,6 +75,7 @@ pub(crate) fn check(
     }
     check_extras(parameters, limits, model)?;
     check_inputs(inputs, parameters, limits)?;
+    let terms = terms(parameters)?;
     let details = parameters.details || parameters.decoder_input_details;
     Ok(Checked {
         best_of,
@@ -84,6 +87,7 @@ pub(crate) fn check(
         return_full_text: parameters.return_full_text,
         details,
         grammar: parameters.grammar.is_some(),
+        terms,
     })
 }
 
@@ -171,6 +175,14 @@ fn check_logit_bias(p: &Parameters, vocab_size: u32) -> Result<(), Invalid> {
     Ok(())
 }
 
+fn terms(p: &Parameters) -> Result<BodyTerms, Invalid> {
+    let salt = p.cache_salt.as_deref();
+    if let Some(salt) = salt.filter(|salt| !(1..=MAX_NAME_BYTES).contains(&salt.len())) {
+        return Err(Invalid::CacheSalt { max: MAX_NAME_BYTES, given: salt.len() });
+    }
+    Ok(BodyTerms { priority: p.priority, deadline: p.deadline_ms, cache_salt: salt.map(Into::into) })
+}
+
 fn check_inputs(inputs: &str, p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
     if inputs.is_empty() {
         return Err(Invalid::EmptyInputs);
@@ -242,7 +254,9 @@ impl fmt::Display for Checked {
         write_some(f, "truncate", self.truncate)?;
         write!(f, " stop={} logit_bias={} top_n_tokens={}", self.stop.len(), s.logit_bias.len(), s.top_n)?;
         write!(f, " details={} decoder_input_details={}", self.details, s.prompt_logprobs)?;
-        write!(f, " ignore_eos_token={}", self.ignore_eos)
+        write!(f, " ignore_eos_token={}", self.ignore_eos)?;
+        write_some(f, "priority", self.terms.priority)?;
+        write_some(f, "deadline_ms", self.terms.deadline)
     }
 }
 

@@ -11,15 +11,17 @@ use crate::parameters::CompatBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::state::ServerState;
+use crate::terms::HeaderTerms;
 
 pub(crate) async fn compat(
     State(state): State<ServerState>,
     caller: Caller,
+    terms: HeaderTerms,
     Payload { body, received }: Payload<CompatBody>,
 ) -> Response {
     let mut parameters = body.parameters.0;
     parameters.return_full_text.get_or_insert(state.info.compat_returns_full_text());
-    let call = Call::begin(state, caller, received);
+    let call = Call::begin(state, caller, terms, received);
     match body.stream {
         true => events::respond(call, body.inputs, parameters).await,
         false => answer::respond(call, body.inputs, parameters, Shape::Array).await,

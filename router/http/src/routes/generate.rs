@@ -9,12 +9,14 @@ use crate::parameters::GenerateBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::state::ServerState;
+use crate::terms::HeaderTerms;
 
 pub(crate) async fn generate(
     State(state): State<ServerState>,
     caller: Caller,
+    terms: HeaderTerms,
     Payload { body, received }: Payload<GenerateBody>,
 ) -> Response {
-    let call = Call::begin(state, caller, received);
+    let call = Call::begin(state, caller, terms, received);
     answer::respond(call, body.inputs, body.parameters.0, Shape::Object).await
 }

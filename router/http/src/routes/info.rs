@@ -1,4 +1,5 @@
-//! `GET /info`: the model, the limits, the version. TGI 3's fields, and those of TGI 2 that clients still read.
+//! `GET /info`: the model, the limits, the version. TGI 3's fields, those of TGI 2 that clients still read, and
+//! `scheduling_policy`.
 
 use axum::extract::State;
 use axum::http::header;
@@ -25,6 +26,7 @@ struct Info<'a> {
     max_stop_sequences: u32,
     max_input_tokens: u32,
     max_total_tokens: u32,
+    scheduling_policy: &'static str,
     waiting_served_ratio: f32,
     max_batch_total_tokens: u32,
     max_waiting_tokens: u32,
@@ -50,6 +52,7 @@ impl<'a> Info<'a> {
             max_stop_sequences: limits.max_stop_sequences,
             max_input_tokens: limits.max_input_tokens,
             max_total_tokens: limits.max_total_tokens,
+            scheduling_policy: info.scheduling_policy,
             waiting_served_ratio: info.waiting_served_ratio,
             max_batch_total_tokens: info.max_batch_total_tokens,
             max_waiting_tokens: info.max_waiting_tokens,

@@ -32,6 +32,8 @@ async fn a_wrong_type_names_the_field_and_what_it_takes() {
         (&["best_of", "max_new_tokens", "truncate", "top_n_tokens"][..], count, vec![json!(-1), json!(4294967296u64)]),
         (&["seed"], seed, vec![json!(-1), json!(1e20)]),
         (&["top_k"], top_k, vec![json!(2147483648u64)]),
+        (&["priority"], "a whole number from -100 to 100", vec![json!(-101), json!(101), json!(1e20)]),
+        (&["deadline_ms"], "a whole number from 1 to 4294967295", vec![json!(0), json!(-1), json!(4294967296u64)]),
     ] {
         for field in fields {
             let bad = bad.iter().cloned().chain([json!(3.5), json!("8"), json!(true), json!([]), json!({})]);
@@ -53,7 +55,9 @@ async fn a_wrong_type_names_the_field_and_what_it_takes() {
     }
     cases
         .extend([json!("text"), json!(null), json!(5)].into_iter().map(|value| ("stop", value, "expected a sequence")));
-    cases.extend([json!(5), json!(["a"])].into_iter().map(|value| ("adapter_id", value, "expected a string")));
+    for field in ["adapter_id", "cache_salt"] {
+        cases.extend([json!(5), json!(["a"])].into_iter().map(|value| (field, value, "expected a string")));
+    }
     cases.extend([json!("x"), json!([1.0])].into_iter().map(|value| ("logit_bias", value, "expected a map")));
     cases.extend([json!("x"), json!(["regex", "x"])].into_iter().map(|value| ("grammar", value, "a JSON object")));
     for (field, value, expected) in cases {

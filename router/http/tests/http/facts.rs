@@ -23,7 +23,7 @@ async fn info_has_the_fields_of_tgi_3_and_2() {
     let expected = json!({
         "model_id": "org/model", "model_sha": null, "model_dtype": "float32", "model_device_type": "cpu",
         "model_pipeline_tag": null, "max_concurrent_requests": 8, "max_best_of": 2, "max_stop_sequences": 4,
-        "max_input_tokens": 100, "max_total_tokens": 128, "waiting_served_ratio": 0.3f32,
+        "max_input_tokens": 100, "max_total_tokens": 128, "scheduling_policy": "fcfs", "waiting_served_ratio": 0.3f32,
         "max_batch_total_tokens": 4096, "max_waiting_tokens": 20, "max_batch_size": 8, "validation_workers": 2,
         "max_client_batch_size": 4, "router": "headrace", "version": "0.0.0", "sha": null, "docker_label": null,
     });

@@ -8,5 +8,6 @@ mod facts;
 mod limits;
 mod sockets;
 mod streams;
+mod terms;
 mod tokenizer;
 mod world;

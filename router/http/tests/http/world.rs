@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use headrace_engine::{Engine, EngineConfig};
 use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, install_metrics};
-use headrace_scheduler::{Config, Tokens};
+use headrace_scheduler::{Config, PolicyKind, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -34,6 +34,8 @@ pub struct Setup {
     /// The tokens that answers are made of.
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
+    pub policy: PolicyKind,
+    pub max_batch_size: u32,
 }
 
 impl Default for Setup {
@@ -47,7 +49,13 @@ impl Default for Setup {
             payload_limit: 300_000,
             ..Limits::default()
         };
-        Self { limits, choices: ids("abcdefghijklmnopqrstuvwxyz"), pipeline_tag: None }
+        Self {
+            limits,
+            choices: ids("abcdefghijklmnopqrstuvwxyz"),
+            pipeline_tag: None,
+            policy: PolicyKind::Fcfs,
+            max_batch_size: 8,
+        }
     }
 }
 
@@ -72,7 +80,7 @@ impl World {
         let shard = FakeShard::new().with_facts(facts.clone()).with_rule(rule);
         let logical = LogicalShard::fake(shard.clone());
         let limits = WarmupLimits {
-            max_batch_size: 8,
+            max_batch_size: setup.max_batch_size,
             max_batch_prefill_tokens: Tokens(64),
             max_total_tokens: Some(Tokens(setup.limits.max_total_tokens)),
             blocks: None,
@@ -84,6 +92,7 @@ impl World {
             max_batch_size: limits.max_batch_size,
             max_batch_prefill_tokens: limits.max_batch_prefill_tokens,
             max_total_tokens: Tokens(setup.limits.max_total_tokens),
+            policy: setup.policy,
             max_concurrent_requests: Some(setup.limits.max_concurrent_requests),
             eos: vec![END],
             ..Config::default()
@@ -139,7 +148,7 @@ impl World {
     pub async fn wait_until_idle(&self) {
         soon(self.engine.idle()).await;
         let snapshot = self.engine.snapshot();
-        assert_eq!(snapshot.blocks_free, snapshot.blocks_total, "{snapshot:?}");
+        assert_eq!(snapshot.blocks_free + snapshot.blocks_cached, snapshot.blocks_total, "{snapshot:?}");
     }
 }
 
@@ -198,6 +207,7 @@ fn info(model_pipeline_tag: Option<String>) -> ServerInfo {
         sha: None,
         docker_label: None,
         compute_type: "cpu".into(),
+        scheduling_policy: "fcfs",
         waiting_served_ratio: 0.3,
         max_batch_total_tokens: 4096,
         max_waiting_tokens: 20,
