@@ -73,7 +73,7 @@ pub fn agree(
     if max_input >= max_total {
         return Err(LimitError::InputNotBelowTotal { input: max_input, total: max_total });
     }
-    let scheduler = Config {
+    let mut scheduler = Config {
         block_size: facts.block_size,
         total_blocks: pool.blocks,
         max_batch_size: config.batching.max_batch_size,
@@ -86,6 +86,7 @@ pub fn agree(
         preempt_once_seed: config.batching.preempt_once_seed,
         ..Config::default()
     };
+    config.scheduling.apply(&mut scheduler);
     Ok(Agreed { max_input, max_total, pool: room, scheduler })
 }
 
@@ -102,6 +103,8 @@ fn pool_tokens(blocks: Blocks, block_size: Tokens) -> Tokens {
 
 #[cfg(test)]
 mod tests {
+    use headrace_scheduler::PolicyKind;
+
     use super::*;
     use crate::config::{Config as Checked, check};
     use crate::flags;
@@ -169,6 +172,22 @@ mod tests {
         assert_eq!(tokens("", "cuda:0"), Tokens(4096));
         assert_eq!(tokens("--max-batch-prefill-tokens 16", "cpu"), Tokens(16));
         assert_eq!(tokens("--max-batch-total-tokens 64", "cpu"), Tokens(64));
+    }
+
+    #[test]
+    fn scheduling_words_reach_the_scheduler_of_serve_and_the_others_stay() {
+        let words =
+            "--scheduling-policy static --max-batch-size 8 --max-queue-tokens 900 --no-prefix-cache --watermark 0.1";
+        let scheduler = agreed(words, 100).expect("room").scheduler;
+        assert_eq!(scheduler.policy, PolicyKind::Static { group_size: 8 });
+        assert_eq!(
+            (scheduler.max_queue_tokens, scheduler.prefix_cache, scheduler.watermark_permille),
+            (Some(900), false, 100)
+        );
+        let plain = agreed("", 100).expect("room").scheduler;
+        let sizes =
+            Config { total_blocks: Blocks(100), max_total_tokens: Tokens(2048), eos: vec![2], ..Config::default() };
+        assert_eq!(plain, Config { max_concurrent_requests: Some(128), ..sizes });
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_engine::{Engine, EngineConfig, EngineTask};
+use headrace_engine::{Engine, EngineConfig, EngineTask, policy_name};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
+use headrace_scheduler::PolicyKind;
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
 use headrace_text::Tokenizer;
 use tokio::sync::oneshot;
@@ -178,6 +179,7 @@ fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
     let limits = &config.limits;
     Limits {
         max_concurrent_requests: limits.max_concurrent_requests,
+        fair_tenants: agreed.scheduler.policy == PolicyKind::Fair,
         max_best_of: limits.max_best_of,
         max_stop_sequences: limits.max_stop_sequences,
         max_input_tokens: agreed.max_input.0,
@@ -200,6 +202,7 @@ fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, 
         sha: None,
         docker_label: None,
         compute_type: facts.device.clone(),
+        scheduling_policy: policy_name(agreed.scheduler.policy),
         waiting_served_ratio: config.batching.waiting_served_ratio_permille as f32 / 1000.0,
         max_batch_total_tokens: agreed.pool.0,
         max_waiting_tokens: config.batching.max_waiting_tokens,

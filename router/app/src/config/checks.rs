@@ -9,6 +9,7 @@ use headrace_scheduler::Tokens;
 use tracing_subscriber::EnvFilter;
 
 use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig};
+use crate::flags::scheduling::{Policy, SchedulingFlags};
 use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, Verdict};
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
@@ -76,16 +77,19 @@ pub fn socket_path_fits(prefix: Option<&Path>) -> Result<(), ConfigError> {
 pub fn service(
     limits: LimitFlags,
     batching: BatchingFlags,
+    scheduling: SchedulingFlags,
     http: HttpFlags,
     process: ProcessFlags,
-    warnings: Vec<String>,
+    mut warnings: Vec<String>,
 ) -> Result<ServiceConfig, ConfigError> {
     at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
     let limits = request_limits(&limits)?;
-    let batching = self::batching(&batching, &limits)?;
+    warnings.extend(self::scheduling(&scheduling, &batching)?);
+    let batching = self::batching(&batching, scheduling.no_chunked_prefill, &limits)?;
     Ok(ServiceConfig {
         limits,
         batching,
+        scheduling,
         http: self::http(http)?,
         logs: logs(&process)?,
         graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
@@ -120,7 +124,19 @@ fn request_limits(flags: &LimitFlags) -> Result<RequestLimits, ConfigError> {
     })
 }
 
-fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, ConfigError> {
+/// Refuses what contradicts itself; what has no effect is a warning.
+fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Option<String>, ConfigError> {
+    if flags.no_chunked_prefill && flags.target_itl_ms.is_some() {
+        return Err(ConfigError::TargetWithoutChunks);
+    }
+    if let Some(group) = flags.group_size.filter(|&group| group > batching.max_batch_size) {
+        return Err(ConfigError::GroupAboveRows { group, rows: batching.max_batch_size });
+    }
+    let idle_group = flags.group_size.is_some() && flags.scheduling_policy != Policy::Static;
+    Ok(idle_group.then(|| "--group-size has no effect: only --scheduling-policy static makes groups".to_owned()))
+}
+
+fn batching(flags: &BatchingFlags, whole_prompts: bool, limits: &RequestLimits) -> Result<Batching, ConfigError> {
     at_least_one("--max-batch-size", Some(flags.max_batch_size))?;
     at_least_one("--max-batch-prefill-tokens", flags.max_batch_prefill_tokens)?;
     at_least_one("--max-batch-total-tokens", flags.max_batch_total_tokens)?;
@@ -132,7 +148,7 @@ fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, C
             return Err(ConfigError::PrefillAbovePool { prefill, pool });
         }
     }
-    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags)?;
+    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags, whole_prompts)?;
     Ok(Batching {
         max_batch_size: flags.max_batch_size,
         max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
@@ -144,13 +160,14 @@ fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, C
 }
 
 /// Ratio (in thousandths) and steps after which newcomers are admitted. Either is enough, so a lone one would change
-/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes.
-fn patience(flags: &BatchingFlags) -> Result<(u32, u32), ConfigError> {
-    const LONE_STEPS_RATIO: u32 = 300;
-    const LONE_RATIO_STEPS: u32 = 20;
+/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes. So are both where a prompt is a
+/// step of its own, which pauses those who decode.
+fn patience(flags: &BatchingFlags, whole_prompts: bool) -> Result<(u32, u32), ConfigError> {
+    const TGI_RATIO: u32 = 300;
+    const TGI_STEPS: u32 = 20;
     Ok(match (flags.waiting_served_ratio.map(permille).transpose()?, flags.max_waiting_tokens) {
-        (None, None) => (0, 0),
-        (ratio, steps) => (ratio.unwrap_or(LONE_STEPS_RATIO), steps.unwrap_or(LONE_RATIO_STEPS)),
+        (None, None) if !whole_prompts => (0, 0),
+        (ratio, steps) => (ratio.unwrap_or(TGI_RATIO), steps.unwrap_or(TGI_STEPS)),
     })
 }
 

@@ -28,6 +28,16 @@ pub enum ConfigError {
          than the KV pool holds; lower the first or raise the second"
     )]
     PrefillAbovePool { prefill: u32, pool: u32 },
+    #[error(
+        "--target-itl-ms and --no-chunked-prefill are both set, and only a prompt that is cut into chunks can keep to a \
+         time; keep one"
+    )]
+    TargetWithoutChunks,
+    #[error(
+        "--group-size {group} is more than --max-batch-size {rows}: a group runs in one batch; lower the first or raise \
+         the second"
+    )]
+    GroupAboveRows { group: u32, rows: u32 },
     #[error("--waiting-served-ratio {given} must be a number between 0 and 1000")]
     Ratio { given: String },
     #[error("--model-id is empty; name a hub id, a directory, a .gguf file, or leave it out for the embedded model")]

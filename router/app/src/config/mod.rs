@@ -15,7 +15,7 @@ use headrace_shard::ShardAddress;
 
 pub use error::ConfigError;
 
-use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, ServeFlags};
+use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, SchedulingFlags, ServeFlags};
 
 /// What a command runs with.
 #[derive(Debug)]
@@ -73,6 +73,8 @@ pub enum Shards {
 pub struct ServiceConfig {
     pub limits: RequestLimits,
     pub batching: Batching,
+    /// Each value is in its range; `defaults` puts them onto the sizes that are settled there.
+    pub scheduling: SchedulingFlags,
     pub http: HttpConfig,
     pub logs: LogConfig,
     pub graceful_termination: Duration,
@@ -173,7 +175,7 @@ fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
         num_threads: flags.shard.num_threads.unwrap_or_else(cores),
         uds_prefix: flags.shard.shard_uds_path,
     };
-    let service = checks::service(flags.limits, flags.batching, flags.http, flags.process, warnings)?;
+    let service = checks::service(flags.limits, flags.batching, flags.scheduling, flags.http, flags.process, warnings)?;
     Ok(ServeConfig { model, shard, service })
 }
 
@@ -187,7 +189,7 @@ fn check_router(flags: RouterFlags) -> Result<RouterConfig, ConfigError> {
         (false, shards) if shards.is_empty() => return Err(ConfigError::NoShards),
         (false, shards) => Shards::At(shards),
     };
-    let service = checks::service(flags.limits, flags.batching, flags.http, flags.process, warnings)?;
+    let service = checks::service(flags.limits, flags.batching, flags.scheduling, flags.http, flags.process, warnings)?;
     Ok(RouterConfig { model_dir: flags.model.model_id, shards, service })
 }
 

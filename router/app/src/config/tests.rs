@@ -30,6 +30,8 @@ const CONTRADICTIONS: &[(&str, &[&str])] = &[
     ),
     ("serve --waiting-served-ratio=-1", &["--waiting-served-ratio -1"]),
     ("serve --waiting-served-ratio nan", &["--waiting-served-ratio NaN"]),
+    ("serve --target-itl-ms 40 --no-chunked-prefill", &["--target-itl-ms", "--no-chunked-prefill"]),
+    ("serve --group-size 9 --max-batch-size 8", &["--group-size 9", "--max-batch-size 8"]),
     ("serve --max-concurrent-requests 0", &["--max-concurrent-requests"]),
     ("serve --max-input-tokens 0", &["--max-input-tokens"]),
     ("serve --max-total-tokens 0", &["--max-total-tokens"]),
@@ -117,6 +119,8 @@ fn a_ratio_becomes_thousandths_and_a_lone_flag_gets_a_partner_that_lets_it_work(
     assert_eq!(patience("--waiting-served-ratio 0.3"), (300, 20));
     assert_eq!(patience("--max-waiting-tokens 7"), (300, 7));
     assert_eq!(patience("--waiting-served-ratio 0 --max-waiting-tokens 0"), (0, 0));
+    assert_eq!(patience("--no-chunked-prefill"), (300, 20));
+    assert_eq!(patience("--no-chunked-prefill --waiting-served-ratio 0 --max-waiting-tokens 0"), (0, 0));
 }
 
 #[test]
@@ -128,6 +132,13 @@ fn flags_without_effect_are_one_warning_each_with_the_reason() {
     for (warning, name) in warnings.iter().zip(named) {
         assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
     }
+}
+
+#[test]
+fn a_group_size_without_groups_is_a_warning() {
+    let warned = serve("--group-size 4").service.warnings;
+    assert!(warned.len() == 1 && warned[0].starts_with("--group-size has no effect"), "{warned:?}");
+    assert!(serve("--group-size 4 --scheduling-policy static").service.warnings.is_empty());
 }
 
 #[test]

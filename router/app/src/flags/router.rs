@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use headrace_shard::ShardAddress;
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags};
+use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags};
 
 #[derive(Debug, Args)]
 pub struct RouterFlags {
@@ -18,6 +18,8 @@ pub struct RouterFlags {
     pub limits: LimitFlags,
     #[command(flatten)]
     pub batching: BatchingFlags,
+    #[command(flatten)]
+    pub scheduling: SchedulingFlags,
     #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags};
+use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags};
 
 #[derive(Debug, Args)]
 pub struct ServeFlags {
@@ -16,6 +16,8 @@ pub struct ServeFlags {
     pub limits: LimitFlags,
     #[command(flatten)]
     pub batching: BatchingFlags,
+    #[command(flatten)]
+    pub scheduling: SchedulingFlags,
     #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]

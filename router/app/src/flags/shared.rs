@@ -9,7 +9,8 @@ use clap::builder::BoolishValueParser;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits of a request")]
 pub struct LimitFlags {
-    /// Requests running and waiting together; one more is answered 429.
+    /// Requests running and waiting together; one more is answered 429. More wait longer, and none of them is refused.
+    /// With `--scheduling-policy fair`, a tenant below its equal share takes the place of another's newest request.
     #[arg(long, env, value_name = "REQUESTS", default_value_t = 128)]
     pub max_concurrent_requests: u32,
     /// Tokens of a prompt; a longer one is refused. Default: one less than --max-total-tokens.
@@ -54,11 +55,11 @@ pub struct BatchingFlags {
     pub max_batch_total_tokens: Option<u32>,
     /// While others decode, admit waiting requests only when there are at least this many waiting for each running one
     /// (0.3: three for ten), or after --max-waiting-tokens. Protects running answers at the newcomers' cost. Default:
-    /// admit at once; 0.3 if only --max-waiting-tokens is given.
+    /// 0, admit at once; 0.3 with --no-chunked-prefill, or if only --max-waiting-tokens is given.
     #[arg(long, env, value_name = "RATIO")]
     pub waiting_served_ratio: Option<f32>,
     /// Admit waiting requests, however few, when this many decode steps have passed since the last admission. Default:
-    /// admit at once; 20 if only --waiting-served-ratio is given.
+    /// 0, admit at once; 20 with --no-chunked-prefill, or if only --waiting-served-ratio is given.
     #[arg(long, env, value_name = "STEPS")]
     pub max_waiting_tokens: Option<u32>,
     /// Preempt every request once, at a token drawn from this seed: answers must not change.

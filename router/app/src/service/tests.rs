@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use headrace_engine::{EngineStopped, GenerationRequest, StopText};
+use headrace_engine::{EngineStopped, GenerationRequest, StopText, Terms};
 use headrace_scheduler::{Config as SchedulerConfig, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, Sampling, WarmupLimits};
 
@@ -65,6 +65,7 @@ impl World {
             stop: Vec::new(),
             stop_text: StopText::Keep,
             sampling: Sampling::greedy(),
+            terms: Terms::default(),
         };
         self.shard.stall();
         self.engine.generate(request).await.expect("it is taken")
