@@ -155,7 +155,7 @@ class Server:
         return default
 
     def wait_until_idle(self, limit: float = 60) -> None:
-        """Until nothing runs or waits and every KV block is free."""
+        """Until nothing runs or waits and no KV block is held: free or cached, all of them."""
 
         def idle() -> bool:
             return (

@@ -64,10 +64,15 @@ class World:
         chunks: dict[int, int] | None = None,
         decodes: Sequence[int] = (),
         generated: dict[int, int] | None = None,
+        shared: dict[int, tuple[int, int]] | None = None,
     ) -> StepResult:
-        """One step: `new` row → (tokens, parameters); `chunks` row → tokens; `decodes` rows."""
+        """One step: `new` row → (tokens, parameters); `chunks` row → tokens; `decodes` rows; `shared` new row → (row
+        whose blocks it starts with, tokens that are computed in them: whole blocks)."""
         chunks = chunks or {}
-        new_rows = tuple(self._admit(row, *what, (generated or {}).get(row, 0)) for row, what in (new or {}).items())
+        new_rows = tuple(
+            self._admit(row, *what, (generated or {}).get(row, 0), *(shared or {}).get(row, (row, 0)))
+            for row, what in (new or {}).items()
+        )
         self.steps += 1
         tables = [self._table(row, chunks.get(row, 1)) for row in (*chunks, *decodes)]
         step = Step(
@@ -116,10 +121,17 @@ class World:
     def _prefilling(self, row: int) -> bool:
         return row not in self.rows or not self.rows[row].answer
 
-    def _admit(self, row: int, tokens: list[int], parameters: SamplingParameters, generated: int) -> NewRow:
+    def held_of(self, tokens: list[int], blocks: list[int]) -> Held:
+        """All of `tokens` computed in `blocks`, by a row that is gone."""
+        return Held(list(tokens), len(tokens), list(blocks), computed=len(tokens))
+
+    def _admit(
+        self, row: int, tokens: list[int], parameters: SamplingParameters, generated: int, first: int, computed: int
+    ) -> NewRow:
         self.epochs += 1
-        self.rows[row] = Held(list(tokens), len(tokens) - generated, [])
-        return NewRow(row, self.epochs, np.array(tokens, np.int64), generated, 0, parameters)
+        blocks = self.rows[first].blocks[: computed // BLOCK_SIZE] if computed else []
+        self.rows[row] = Held(list(tokens), len(tokens) - generated, list(blocks), computed)
+        return NewRow(row, self.epochs, np.array(tokens, np.int64), generated, computed, parameters)
 
     def _table(self, row: int, num_tokens: int) -> list[int]:
         sequence = self.rows[row]
