@@ -187,7 +187,6 @@ impl Scheduler {
                 if sequence.is_running() {
                     self.queue.policy.seated(sequence.tenant, false);
                 }
-                sequence.blocks.clear();
                 sequence.wait_again();
                 self.enqueue(handle);
                 self.events.push_back(Event::Preempted { request: handle.request });

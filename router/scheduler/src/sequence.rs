@@ -42,8 +42,10 @@ pub(crate) struct Sequence {
     pub last_step: StepId,
     /// Positions below this were computed before, in a row that was lost.
     pub computed_before: Tokens,
-    /// How often this sequence was the victim when blocks ran out.
+    /// How often this sequence was the victim when blocks or rows ran out.
     pub preemptions: u32,
+    /// How many requests had ended when it was a victim last.
+    pub victim_at: u64,
     /// For tests: preempt when this many tokens of the answer are sampled.
     pub preempt_at: Option<Tokens>,
 }
@@ -81,6 +83,7 @@ impl Sequence {
             last_step: StepId(0),
             computed_before: Tokens::ZERO,
             preemptions: 0,
+            victim_at: 0,
             preempt_at,
         }
     }
@@ -174,9 +177,12 @@ impl Sequence {
         if self.reads_cache { Blocks((self.known().0 - 1) / block_size.0) } else { Blocks::ZERO }
     }
 
-    /// Row and blocks are gone: what was computed must be computed again.
+    /// Row and blocks are gone: what was computed must be computed again, or found in the cache.
     pub fn wait_again(&mut self) {
         self.place = Place::Waiting;
+        self.blocks.clear();
+        self.published = Blocks::ZERO;
+        self.shared = Blocks::ZERO;
         self.computed_before = self.computed_before.max(self.computed);
     }
 }
