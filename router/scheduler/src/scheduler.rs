@@ -285,6 +285,8 @@ impl Scheduler {
         let full = |handle: &Handle| self.sequences[*handle].ends_by_length();
         let ending: Vec<Handle> = self.running.iter().copied().filter(full).collect();
         for handle in ending {
+            let sequence = &mut self.sequences[handle];
+            sequence.left_behind = Some((sequence.blocks.clone(), sequence.published));
             self.vacate(handle);
             self.sequences[handle].place = Place::Ending;
         }

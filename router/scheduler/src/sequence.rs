@@ -30,6 +30,9 @@ pub(crate) struct Sequence {
     pub published: Blocks,
     /// The beginning of `blocks` that was found in the cache when the row was taken.
     pub shared: Blocks,
+    /// `blocks` and `published` as they were given up, while the last step that computes them is in flight: what it
+    /// computes is published when it lands, though the row is somebody else's by then.
+    pub left_behind: Option<(Vec<BlockId>, Blocks)>,
     /// Length of the answer that admission counts on; grows when the answer does not end there.
     pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
@@ -76,6 +79,7 @@ impl Sequence {
             blocks: Vec::new(),
             published: Blocks::ZERO,
             shared: Blocks::ZERO,
+            left_behind: None,
             expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,
@@ -180,6 +184,7 @@ impl Sequence {
     /// Row and blocks are gone: what was computed must be computed again, or found in the cache.
     pub fn wait_again(&mut self) {
         self.place = Place::Waiting;
+        self.left_behind = None;
         self.blocks.clear();
         self.published = Blocks::ZERO;
         self.shared = Blocks::ZERO;
