@@ -11,4 +11,5 @@ mod preemption;
 mod prefix;
 mod properties;
 mod shard;
+mod trace;
 mod world;
