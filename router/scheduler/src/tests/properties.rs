@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub enum Op {
     Submit(Submission),
     Plan {
         filter_late: bool,
@@ -31,7 +31,7 @@ enum Op {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Submission {
+pub struct Submission {
     prompt: u32,
     /// End-of-sequence comes as this token of the answer.
     eos_at: Option<u32>,
@@ -92,7 +92,7 @@ fn any_policy() -> impl Strategy<Value = PolicyKind> {
 
 prop_compose! {
     /// Small numbers, so that everything is short all the time: 6 to 20 blocks of 1 to 4 tokens.
-    fn any_config()(
+    pub fn any_config()(
         (block_size, total_blocks, max_batch_size) in (1..5_u32, 6..20_u32, 1..7_u32),
         max_batch_prefill_tokens in 1..20_u32,
         policy in any_policy(),
@@ -131,12 +131,12 @@ prop_compose! {
     }
 }
 
-fn any_history() -> impl Strategy<Value = Vec<Op>> {
+pub fn any_history() -> impl Strategy<Value = Vec<Op>> {
     vec(any_op(), 50..250)
 }
 
 impl World {
-    fn apply(&mut self, op: Op) {
+    pub fn apply(&mut self, op: Op) {
         match op {
             Op::Submit(submission) => self.submit_any(submission),
             Op::Wait(millis) => self.wait(Micros(millis * 1000)),
