@@ -4,13 +4,15 @@
 //! published: step by step, never when a request ends, and never anything that a failed or unfinished step should have
 //! computed. A block that is published may be found and shared at once, also while its request still runs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Config;
 use crate::pool::BlockPool;
 use crate::prefix_tree::PrefixTree;
 use crate::request::CacheRoot;
 use crate::units::{BlockId, Blocks, TokenId, Tokens};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct KvCache {
     pool: BlockPool,
     tree: PrefixTree,
@@ -122,11 +124,23 @@ impl KvCache {
         }
     }
 
+    /// For traces: rewrites the tokens and root keys that the tree knows. What was equal must stay equal, and what was
+    /// not must not become so.
+    pub fn hide(&mut self, tokens: impl FnMut(&mut [TokenId])) {
+        self.tree.hide(tokens);
+    }
+
+    pub fn hide_roots(&mut self, root: impl FnMut(&CacheRoot) -> CacheRoot) {
+        self.tree.hide_roots(root);
+    }
+
     /// Publishes the blocks `from..to` of a table, whose KV is computed, and returns how many are published now.
     ///
-    /// Where the tree has a block with the same tokens already, the table names that one from now on, so that the way
-    /// to whatever is published later stays held; its own copies go to `replaced`, still held.
-    pub fn publish(&mut self, of: Published<'_>, replaced: &mut Vec<BlockId>) -> u32 {
+    /// Where the tree has a block with the same tokens already, the table names that one from now on. If the sequence
+    /// runs, it holds it, so that the way to whatever is published later stays held, and its own copies go to
+    /// `replaced`, still held. If it does not (`None`), only the step that lands holds its blocks: nothing may be taken
+    /// before that is over.
+    pub fn publish(&mut self, of: Published<'_>, mut replaced: Option<&mut Vec<BlockId>>) -> u32 {
         if !self.publishes {
             return of.from;
         }
@@ -138,10 +152,11 @@ impl KvCache {
             match self.tree.insert(of.root, before, index as u32, tokens, own) {
                 None => self.pool.publish(own),
                 Some(known) => {
-                    self.pool.share(known);
-                    self.tree.use_again(&[known], |block| self.pool.is_idle(block));
                     of.blocks[index] = known;
-                    replaced.push(own);
+                    if let Some(replaced) = replaced.as_deref_mut() {
+                        self.share(&[known]);
+                        replaced.push(own);
+                    }
                 }
             }
         }

@@ -3,9 +3,14 @@
 mod admission;
 mod failure;
 mod life;
+mod order;
 mod overlap;
+mod overload;
 mod packing;
 mod preemption;
+mod prefix;
 mod properties;
 mod shard;
+mod soak;
+mod trace;
 mod world;
