@@ -120,6 +120,11 @@ class Server:
         finally:
             connection.close()
 
+    def exchange(self, method: str, path: str, body: Any, **more: Any) -> tuple[int, dict[str, str], Any]:
+        """`request`, and its body read as JSON."""
+        status, headers, raw = self.request(method, path, body, **more)
+        return status, headers, json.loads(raw)
+
     def get(self, path: str, timeout: float = 10) -> tuple[int, str]:
         status, _, body = self.request("GET", path, timeout=timeout)
         return status, body.decode()
