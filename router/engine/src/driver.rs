@@ -7,23 +7,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
-use headrace_scheduler::{Admission, Micros, Rejected, Request, RequestId, Scheduler};
+use headrace_scheduler::{Admission, Micros, RequestId, Scheduler};
 use headrace_shard::{LogicalShard, Sampling, Session, ShardError};
 use headrace_text::Tokenizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Answer;
-use crate::command::{Command, MAX_WAITING_COMMANDS, Submission};
+use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::config::EngineConfig;
 use crate::departures::Departures;
-use crate::generation::{GenerationError, GenerationRequest};
+use crate::generation::GenerationError;
 use crate::landing::SentSteps;
 use crate::link::{Arrival, Link};
 use crate::pacing::{Pacing, Shape};
 use crate::published::Published;
-use crate::stream::{Deliverer, Generation};
-use crate::telemetry::{CancelCause, Telemetry};
+use crate::telemetry::Telemetry;
 use crate::tenants::Tenants;
 
 /// The reactor's timers are a millisecond coarse, and late rather than early.
@@ -51,12 +50,12 @@ pub(crate) struct Driver {
     /// Answers that got a token this turn; kept for its allocation.
     pub(crate) grown: Vec<RequestId>,
     link: Link,
-    tokenizer: Arc<Tokenizer>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
     commands: mpsc::Receiver<Command>,
-    departures: Arc<Departures>,
-    tenants: Tenants,
-    published: Arc<Published>,
-    stream_buffer: usize,
+    pub(crate) departures: Arc<Departures>,
+    pub(crate) tenants: Tenants,
+    pub(crate) published: Arc<Published>,
+    pub(crate) stream_buffer: usize,
     /// Prompt and answer tokens, at most, of what runs.
     running_budget: u64,
     /// The last moment at which the scheduler was asked for a plan.
@@ -165,59 +164,6 @@ impl Driver {
         }
         self.publish();
         Ok(())
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Generate(submission) => {
-                let Submission { request, submitted, reply } = *submission;
-                // If the caller left, the generation comes back in the error and its drop cancels it.
-                drop(reply.send(self.submit(request, submitted)));
-            }
-            Command::Ping(reply) => drop(reply.send(())),
-        }
-    }
-
-    fn submit(&mut self, request: GenerationRequest, submitted: Instant) -> Result<Generation, GenerationError> {
-        if !self.published.is_serving() {
-            return Err(GenerationError::ShuttingDown);
-        }
-        let tenant = self.tenants.enter(request.terms.tenant.as_deref());
-        let plain = Request {
-            prompt: request.prompt.clone(),
-            max_new_tokens: request.max_new_tokens,
-            ignore_eos: request.ignore_eos,
-            tenant,
-            priority: request.terms.priority,
-            deadline: request.terms.deadline.map(|deadline| self.moment(deadline)),
-            root: request.terms.cache_root.clone(),
-            // A cached beginning is not computed, so it has no log-probabilities.
-            reads_cache: !request.sampling.prompt_logprobs,
-        };
-        let id = self.scheduler.submit(plain, self.now()).map_err(|rejected| {
-            self.tenants.leave(tenant);
-            if let Rejected::Overloaded(overload) = &rejected {
-                self.telemetry.load.rejected(&overload.cause);
-            }
-            GenerationError::Rejected(rejected)
-        })?;
-        let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());
-        let answer = Answer::new(&request, deliverer, &self.tokenizer, tenant, self.moment(submitted));
-        self.answers.insert(id, answer);
-        self.published.set_idle(false);
-        Ok(generation)
-    }
-
-    /// Cancels every request whose reader left; one that has ended meanwhile is not there any more.
-    fn let_departed_go(&mut self) {
-        let now = self.now();
-        for request in self.departures.take() {
-            if self.remove(request).is_some() {
-                self.scheduler.cancel(request, now);
-                self.telemetry.cancelled(CancelCause::ClientLeft);
-            }
-        }
-        self.deliver_events(&mut [], now);
     }
 
     /// Sends filters and as many steps as may be in flight now.
@@ -339,7 +285,7 @@ impl Driver {
         stopped
     }
 
-    fn moment(&self, instant: Instant) -> Micros {
+    pub(crate) fn moment(&self, instant: Instant) -> Micros {
         Micros(instant.saturating_duration_since(self.began).as_micros() as u64)
     }
 }

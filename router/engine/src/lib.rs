@@ -7,6 +7,7 @@
 //! | `stream.rs` | [`Generation`]: the updates of one request; dropping it cancels |
 //! | `departures.rs` | who left, never lost and never waiting for room |
 //! | `driver.rs` | the one task that owns everything: commands, results, when to send |
+//! | `intake.rs` | who comes and who leaves |
 //! | `link.rs` | the session with the shard, and how it comes back |
 //! | `landing.rs` | a step's result becomes tokens, updates and ends |
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
@@ -28,6 +29,7 @@ mod driver;
 mod engine;
 mod generation;
 mod health;
+mod intake;
 mod landing;
 mod link;
 mod load_metrics;

@@ -1,0 +1,68 @@
+//! Who comes and who leaves: submissions, refusals, and readers that are gone.
+
+use headrace_scheduler::{Rejected, Request, Tenant};
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::command::{Command, Submission};
+use crate::driver::Driver;
+use crate::generation::{GenerationError, GenerationRequest};
+use crate::stream::{Deliverer, Generation};
+use crate::telemetry::CancelCause;
+
+impl Driver {
+    pub(crate) fn obey(&mut self, command: Command) {
+        match command {
+            Command::Generate(submission) => {
+                let Submission { request, submitted, reply } = *submission;
+                // If the caller left, the generation comes back in the error and its drop cancels it.
+                drop(reply.send(self.submit(request, submitted)));
+            }
+            Command::Ping(reply) => drop(reply.send(())),
+        }
+    }
+
+    fn submit(&mut self, request: GenerationRequest, submitted: Instant) -> Result<Generation, GenerationError> {
+        if !self.published.is_serving() {
+            return Err(GenerationError::ShuttingDown);
+        }
+        let tenant = self.tenants.enter(request.terms.tenant.as_deref());
+        let plain = Request {
+            prompt: request.prompt.clone(),
+            max_new_tokens: request.max_new_tokens,
+            ignore_eos: request.ignore_eos,
+            tenant,
+            priority: request.terms.priority,
+            deadline: request.terms.deadline.map(|deadline| self.moment(deadline)),
+            root: request.terms.cache_root.clone(),
+            // A cached beginning is not computed, so it has no log-probabilities.
+            reads_cache: !request.sampling.prompt_logprobs,
+        };
+        let id = self.scheduler.submit(plain, self.now()).map_err(|rejected| self.refused(tenant, rejected))?;
+        let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());
+        let answer = Answer::new(&request, deliverer, &self.tokenizer, tenant, self.moment(submitted));
+        self.answers.insert(id, answer);
+        self.published.set_idle(false);
+        Ok(generation)
+    }
+
+    fn refused(&mut self, tenant: Tenant, rejected: Rejected) -> GenerationError {
+        self.tenants.leave(tenant);
+        if let Rejected::Overloaded(overload) = &rejected {
+            self.telemetry.load.rejected(&overload.cause);
+        }
+        GenerationError::Rejected(rejected)
+    }
+
+    /// Cancels every request whose reader left; one that has ended meanwhile is not there any more.
+    pub(crate) fn let_departed_go(&mut self) {
+        let now = self.now();
+        for request in self.departures.take() {
+            if self.remove(request).is_some() {
+                self.scheduler.cancel(request, now);
+                self.telemetry.cancelled(CancelCause::ClientLeft);
+            }
+        }
+        self.deliver_events(&mut [], now);
+    }
+}
