@@ -72,18 +72,18 @@ async fn a_collected_batch_starts_when_its_window_is_over() {
 
 /// A driver that asked again and again would never let the paused time go on.
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_due_while_steps_are_in_flight_waits_for_them_without_spinning() {
+async fn a_batch_that_is_due_while_two_steps_are_in_flight_waits_for_them_without_spinning() {
     let policy = PolicyKind::Dynamic { window: Micros(10_000) };
     let world = Setup { policy, ..Setup::default() }.start().await;
-    let first = world.generate("first", 2).await;
-    sleep(Duration::from_millis(9)).await;
+    let gone = world.generate("gone", 20).await;
     world.handle.stall();
-    sleep(Duration::from_millis(5)).await;
-    let second = world.generate("second", 2).await;
+    sleep(Duration::from_millis(15)).await;
+    assert_eq!(world.engine.snapshot().steps_in_flight, 2);
+    let waiting = world.generate("waiting", 3).await;
+    drop(gone);
     sleep(Duration::from_millis(200)).await;
     world.handle.resume();
-    assert_eq!(read(first).await.ids(), world.expected("first", 2));
-    assert_eq!(read(second).await.ids(), world.expected("second", 2));
+    assert_eq!(read(waiting).await.ids(), world.expected("waiting", 3));
 }
 
 #[tokio::test(start_paused = true)]
