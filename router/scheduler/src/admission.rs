@@ -187,7 +187,7 @@ impl Scheduler {
         // What is found idle counts as available until it is held.
         let available = self.kv.available() - self.kv.idle(&self.found);
         let fits = Room { available, promised, watermark }.fits(need);
-        let uncached = sequence.known() - Tokens(found.0 * block_size.0);
+        let uncached = sequence.known() - sequence.at_hand(found, block_size);
         (fits && (alone || self.fits_later(handle, need, available))).then_some(uncached)
     }
 

@@ -37,6 +37,8 @@ impl Scheduler {
         }
         self.gate.count(!draft.plan.decodes.is_empty(), !draft.plan.admitted.is_empty());
         self.lengths.step();
+        draft.plan.swaps_out.append(&mut self.swaps_out);
+        self.host.planned();
         self.last_plan_blocks = draft.plan.blocks.len();
         self.in_flight.take_off(draft.members, draft.shape);
         Some(draft.plan)
@@ -144,6 +146,8 @@ impl Scheduler {
         self.kv.share(&self.found);
         let sequence = &mut self.sequences[handle];
         sequence.sit_down(seat, &self.found, self.config.block_size);
+        self.swap_in(handle, &mut draft.plan);
+        let sequence = &self.sequences[handle];
         if sequence.reads_cache && self.config.prefix_cache {
             self.counters.looked_up(sequence.known(), sequence.computed);
         }
@@ -222,6 +226,8 @@ impl Draft {
             admitted: Vec::new(),
             chunks: Vec::new(),
             decodes: Vec::with_capacity(rows),
+            swaps_out: Vec::new(),
+            swaps_in: Vec::new(),
             blocks: Vec::with_capacity(blocks),
         };
         Self { plan, members: Vec::with_capacity(rows + 1), shape: StepShape::default() }

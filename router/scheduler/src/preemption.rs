@@ -134,6 +134,7 @@ impl Scheduler {
 
     /// Takes row and blocks. A sample in flight is part of the answer and is kept when it lands.
     fn preempt(&mut self, victim: Handle) {
+        self.swap_out(victim);
         self.vacate(victim);
         self.sequences[victim].wait_again();
         self.enqueue(victim);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{BlockId, Config, Epoch, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens};
+use crate::{
+    BlockId, Config, Epoch, HostBlock, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens,
+};
 
 /// Ends an answer.
 pub const EOS: TokenId = 0;
@@ -56,6 +58,8 @@ struct RowState {
 pub struct Shard {
     block_size: u32,
     slots: Vec<Option<Written>>,
+    /// Slots of each host block.
+    host: BTreeMap<HostBlock, Vec<Option<Written>>>,
     rows: BTreeMap<Row, RowState>,
     last_epoch: Epoch,
 }
@@ -73,12 +77,19 @@ pub struct Executed {
 impl Shard {
     pub fn new(config: &Config) -> Self {
         let slots = vec![None; (config.total_blocks.0 * config.block_size.0) as usize];
-        Self { block_size: config.block_size.0, slots, rows: BTreeMap::new(), last_epoch: Epoch(0) }
+        Self {
+            block_size: config.block_size.0,
+            slots,
+            host: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            last_epoch: Epoch(0),
+        }
     }
 
     /// A session is lost: nothing is remembered.
     pub fn restart(&mut self) {
         self.slots.fill(None);
+        self.host.clear();
         self.rows.clear();
     }
 
@@ -94,6 +105,7 @@ impl Shard {
 
     /// Computes the step and panics if the plan is not sound.
     pub fn execute(&mut self, plan: &StepPlan, fault: Option<Fault>) -> Executed {
+        self.swap(plan);
         self.admit(plan);
         let rows: Vec<Row> =
             plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row)).collect();
@@ -130,6 +142,18 @@ impl Shard {
             executed.outcome = StepOutcome::Done { samples, failed, took };
         }
         executed
+    }
+
+    fn swap(&mut self, plan: &StepPlan) {
+        let size = self.block_size as usize;
+        let slots = |block: BlockId| block.0 as usize * size..(block.0 as usize + 1) * size;
+        for swap in &plan.swaps_out {
+            self.host.insert(swap.host, self.slots[slots(swap.block)].to_vec());
+        }
+        for swap in &plan.swaps_in {
+            let kept = self.host.get(&swap.host).expect("something was copied there");
+            self.slots[slots(swap.block)].copy_from_slice(kept);
+        }
     }
 
     fn admit(&mut self, plan: &StepPlan) {
