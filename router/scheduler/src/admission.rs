@@ -143,7 +143,10 @@ impl Scheduler {
         }
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        self.queue.policy.order(now, LOOKED_AT, &mut candidates);
+        match self.room_for {
+            Some(head) => candidates.extend(self.queue.get(head).map(|_| head)),
+            None => self.queue.policy.order(now, LOOKED_AT, &mut candidates),
+        }
         let mut blocked = None;
         let mut newcomer = None;
         for &handle in &candidates {
@@ -169,7 +172,7 @@ impl Scheduler {
 
     /// A request that was a victim twice does not try a third time before somebody else has ended: until then the pool is
     /// as short as it was.
-    fn would_thrash(&self, handle: Handle) -> bool {
+    pub(crate) fn would_thrash(&self, handle: Handle) -> bool {
         let sequence = &self.sequences[handle];
         let nobody_ended = sequence.victim_at == self.counters.finished.total();
         sequence.preemptions >= SPARED_AFTER && nobody_ended && !self.running.is_empty()

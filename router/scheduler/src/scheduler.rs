@@ -61,6 +61,8 @@ pub struct Scheduler {
     pub(crate) counters: Counters,
     /// Blocks ran out in the plan being made.
     pub(crate) short: bool,
+    /// Somebody gave way to this request in the plan being made: nobody else enters.
+    pub(crate) room_for: Option<Handle>,
     pub(crate) last_plan_blocks: usize,
     // Kept for their allocations; what they hold between calls means nothing.
     #[serde(skip)]
@@ -103,6 +105,7 @@ impl Scheduler {
             events: VecDeque::new(),
             counters: Counters::default(),
             short: false,
+            room_for: None,
             last_plan_blocks: 0,
             candidates: Vec::new(),
             publishing: Vec::new(),

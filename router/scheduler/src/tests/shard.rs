@@ -1,6 +1,6 @@
 //! A pretend shard: it believes nothing but the plans, and stops the test at the first one that makes no sense.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     BlockId, Config, Epoch, HostBlock, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens,
@@ -58,6 +58,8 @@ struct RowState {
 pub struct Shard {
     block_size: u32,
     slots: Vec<Option<Written>>,
+    /// Requests with a row that failed: what they had computed may be anything, until the scheduler knows and ends them.
+    doomed: BTreeSet<RequestId>,
     /// Slots of each host block.
     host: BTreeMap<HostBlock, Vec<Option<Written>>>,
     rows: BTreeMap<Row, RowState>,
@@ -80,6 +82,7 @@ impl Shard {
         Self {
             block_size: config.block_size.0,
             slots,
+            doomed: BTreeSet::new(),
             host: BTreeMap::new(),
             rows: BTreeMap::new(),
             last_epoch: Epoch(0),
@@ -170,7 +173,7 @@ impl Shard {
                 tokens: admission.tokens.clone(),
                 generated: admission.generated.0,
                 computed: admission.computed.0,
-                broken: false,
+                broken: self.doomed.contains(&admission.request),
             };
             self.rows.insert(admission.row, state);
         }
@@ -183,7 +186,11 @@ impl Shard {
                 Some(Fault::Row(n)) => n % rows.len() == place,
                 None => false,
             };
-            self.rows.get_mut(row).expect("a row of the plan was admitted").broken |= hit;
+            let state = self.rows.get_mut(row).expect("a row of the plan was admitted");
+            state.broken |= hit;
+            if state.broken {
+                self.doomed.insert(state.request);
+            }
         }
     }
 
