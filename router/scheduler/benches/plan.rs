@@ -71,7 +71,8 @@ impl Load {
     fn step(&mut self) -> Duration {
         self.steps += 1;
         let samples = self.in_flight.map_or(0, |(_, samples)| samples);
-        let outcome = StepOutcome::Done { samples: vec![Sample::Token(9); samples], failed: vec![], took: Micros(30_000) };
+        let outcome =
+            StepOutcome::Done { samples: vec![Sample::Token(9); samples], failed: vec![], took: Micros(30_000) };
         let start = Instant::now();
         let plan = self.scheduler.plan_step(NOW);
         if let Some((step, _)) = self.in_flight {

@@ -6,6 +6,7 @@
 
 pub mod foreign;
 pub mod router;
+pub mod scheduling;
 pub mod serve;
 pub mod shared;
 
@@ -17,6 +18,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use foreign::{ForeignFlags, Verdict};
 pub use router::{FakeFlags, RouterFlags};
+pub use scheduling::SchedulingFlags;
 pub use serve::{Device, Dtype, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 
