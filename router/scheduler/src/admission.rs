@@ -6,6 +6,7 @@
 //! the pool can run alone.
 
 use crate::config::{AdmissionRule, Config};
+use crate::preemption::SPARED_AFTER;
 use crate::queue::Deferral;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -145,7 +146,8 @@ impl Scheduler {
             if self.sequences[handle].unknown > 0 || self.is_deferred(handle) {
                 continue;
             }
-            if let Some(uncached) = self.fits(handle, promised) {
+            let waits_for_an_end = self.would_thrash(handle);
+            if let Some(uncached) = if waits_for_an_end { None } else { self.fits(handle, promised) } {
                 newcomer = Some(Newcomer { handle, uncached });
                 break;
             }
@@ -159,6 +161,14 @@ impl Scheduler {
             overtaken.skips += 1;
         }
         newcomer
+    }
+
+    /// A request that was a victim twice does not try a third time before somebody else has ended: until then the pool is
+    /// as short as it was.
+    fn would_thrash(&self, handle: Handle) -> bool {
+        let sequence = &self.sequences[handle];
+        let nobody_ended = sequence.victim_at == self.counters.finished.total();
+        sequence.preemptions >= SPARED_AFTER && nobody_ended && !self.running.is_empty()
     }
 
     /// The tokens that a waiting request must compute, if it may enter now.

@@ -34,23 +34,26 @@ impl Scheduler {
         }
     }
 
-    /// What the step computed may be found from now on. A member that lost its row meanwhile has no table any more.
+    /// What the step computed may be found from now on. A member that lost its row meanwhile has no table any more, but
+    /// for one whose last step this is.
     fn publish(&mut self, flight: &mut Flight) {
         let block_size = self.config.block_size;
         for member in &flight.members {
             let Some(sequence) = self.sequences.get_mut(member.handle) else { continue };
             let to = member.end.0 / block_size.0;
-            if sequence.place != Place::Running(member.seat) || to <= sequence.published.0 {
-                continue;
+            let (root, tokens) = (&sequence.root, sequence.tokens.as_slice());
+            match (sequence.place, &mut sequence.left_behind) {
+                (Place::Running(seat), _) if seat == member.seat && to > sequence.published.0 => {
+                    let (blocks, from) = (sequence.blocks.as_mut_slice(), sequence.published.0);
+                    let of = Published { root, tokens, blocks, from, to };
+                    sequence.published = Blocks(self.kv.publish(of, Some(&mut self.replaced)));
+                }
+                (Place::Ending, Some((blocks, published))) if to > published.0 => {
+                    self.kv.publish(Published { root, tokens, blocks, from: published.0, to }, None);
+                    *published = Blocks(to);
+                }
+                _ => {}
             }
-            let of = Published {
-                root: &sequence.root,
-                tokens: &sequence.tokens,
-                blocks: &mut sequence.blocks,
-                from: sequence.published.0,
-                to,
-            };
-            sequence.published = Blocks(self.kv.publish(of, &mut self.replaced));
             // Its own copy may be in the table of a step in flight.
             let last = self.in_flight.find(sequence.last_step);
             let frees = last.map_or(&mut flight.frees, |later| &mut later.frees);

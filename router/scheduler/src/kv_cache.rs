@@ -124,9 +124,11 @@ impl KvCache {
 
     /// Publishes the blocks `from..to` of a table, whose KV is computed, and returns how many are published now.
     ///
-    /// Where the tree has a block with the same tokens already, the table names that one from now on, so that the way
-    /// to whatever is published later stays held; its own copies go to `replaced`, still held.
-    pub fn publish(&mut self, of: Published<'_>, replaced: &mut Vec<BlockId>) -> u32 {
+    /// Where the tree has a block with the same tokens already, the table names that one from now on. If the sequence
+    /// runs, it holds it, so that the way to whatever is published later stays held, and its own copies go to
+    /// `replaced`, still held. If it does not (`None`), only the step that lands holds its blocks: nothing may be taken
+    /// before that is over.
+    pub fn publish(&mut self, of: Published<'_>, mut replaced: Option<&mut Vec<BlockId>>) -> u32 {
         if !self.publishes {
             return of.from;
         }
@@ -138,10 +140,11 @@ impl KvCache {
             match self.tree.insert(of.root, before, index as u32, tokens, own) {
                 None => self.pool.publish(own),
                 Some(known) => {
-                    self.pool.share(known);
-                    self.tree.use_again(&[known], |block| self.pool.is_idle(block));
                     of.blocks[index] = known;
-                    replaced.push(own);
+                    if let Some(replaced) = replaced.as_deref_mut() {
+                        self.share(&[known]);
+                        replaced.push(own);
+                    }
                 }
             }
         }

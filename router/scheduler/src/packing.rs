@@ -87,7 +87,9 @@ impl Scheduler {
             let before = |row: &Prefilling| newcomer.is_none_or(|newcomer| row.goes_before(newcomer.uncached));
             let handle = match (rows.next_if(before), newcomer) {
                 (Some(row), _) => row.handle,
-                (None, Some(next)) if self.fits_budget(next, budget) && self.admit(next.handle, promised, draft) => {
+                (None, Some(next))
+                    if self.fits_budget(next, budget, draft) && self.admit(next.handle, promised, draft) =>
+                {
                     promised += self.blocks_to_come(next.handle);
                     next.handle
                 }
@@ -105,10 +107,14 @@ impl Scheduler {
         self.turns.count(missed || rows.next().is_some());
     }
 
-    /// Without chunking a prompt waits for a step that takes it whole; one beyond any step's budget is cut all the same.
-    fn fits_budget(&self, newcomer: Newcomer, budget: Tokens) -> bool {
-        let whole = newcomer.uncached.min(self.config.max_batch_prefill_tokens);
-        self.config.chunked_prefill || whole <= budget
+    /// A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that
+    /// takes it whole; one beyond any step's budget is cut all the same.
+    fn fits_budget(&self, newcomer: Newcomer, budget: Tokens, draft: &Draft) -> bool {
+        let Newcomer { handle, uncached } = newcomer;
+        let whole = uncached.min(self.config.max_batch_prefill_tokens);
+        let start = self.sequences[handle].known() - uncached;
+        (self.config.chunked_prefill || whole <= budget)
+            && self.tokens_in_time(start, uncached.min(budget), draft) > Tokens::ZERO
     }
 
     /// Rows in the middle of their prompt, in the order in which they get chunks.
@@ -161,10 +167,11 @@ impl Scheduler {
     /// only for a row whose promised blocks went to those who decode, or whose time is up; it is not in the plan then.
     fn chunk(&mut self, handle: Handle, budget: Tokens, draft: &mut Draft) -> Tokens {
         let block_size = self.config.block_size;
-        let in_time = self.tokens_in_time(handle, budget, draft);
+        let sequence = &self.sequences[handle];
+        let in_time = self.tokens_in_time(sequence.computed, sequence.to_prefill().min(budget), draft);
         let sequence = &mut self.sequences[handle];
         let room = (sequence.blocks.len() as u32 + self.kv.available().0) * block_size.0 - sequence.computed.0;
-        let tokens = sequence.to_prefill().min(in_time).min(Tokens(room));
+        let tokens = in_time.min(Tokens(room));
         if tokens == Tokens::ZERO {
             return tokens;
         }
@@ -181,13 +188,11 @@ impl Scheduler {
         tokens
     }
 
-    /// Of a budget, the tokens that keep a step with decode rows within `target_itl`. The first chunk of a step gets a
-    /// few in any case.
-    fn tokens_in_time(&self, handle: Handle, budget: Tokens, draft: &Draft) -> Tokens {
-        let Some(target) = self.config.target_itl.filter(|_| draft.shape.sampling_rows > 0) else { return budget };
-        let sequence = &self.sequences[handle];
-        let most = sequence.to_prefill().min(budget);
-        let fit = self.times.cost().chunk_within(target, draft.shape, sequence.computed, most);
+    /// Of the next `most` tokens from `start`, those that keep a step with decode rows within `target_itl`. The first
+    /// chunk of a step gets a few in any case.
+    fn tokens_in_time(&self, start: Tokens, most: Tokens, draft: &Draft) -> Tokens {
+        let Some(target) = self.config.target_itl.filter(|_| draft.shape.sampling_rows > 0) else { return most };
+        let fit = self.times.cost().chunk_within(target, draft.shape, start, most);
         let least = if draft.plan.chunks.is_empty() { SHORTEST_TIMED_CHUNK.min(most) } else { Tokens::ZERO };
         fit.max(least)
     }

@@ -9,7 +9,7 @@ use crate::sequences::{Handle, Sequences};
 use crate::units::{Blocks, Micros, RequestId, Tokens};
 
 /// A request that was a victim this often is spared while there are others that were not.
-const SPARED_AFTER: u32 = 2;
+pub(crate) const SPARED_AFTER: u32 = 2;
 
 /// What preempting a running request would bring and cost.
 #[derive(Clone, Copy, Debug)]
@@ -59,10 +59,16 @@ impl Scheduler {
             let losses: Vec<Loss> = self.running.iter().map(|&handle| self.loss(handle)).collect();
             let Some(victim) = choose_victim(&losses) else { return };
             self.short = true;
-            self.sequences[victim].preemptions += 1;
             self.lengths.preempted();
-            self.preempt(victim);
+            self.victimise(victim);
         }
+    }
+
+    fn victimise(&mut self, victim: Handle) {
+        let sequence = &mut self.sequences[victim];
+        sequence.preemptions += 1;
+        sequence.victim_at = self.counters.finished.total();
+        self.preempt(victim);
     }
 
     fn loss(&self, handle: Handle) -> Loss {
@@ -93,8 +99,7 @@ impl Scheduler {
         };
         let runners: Vec<Runner> = self.running.iter().map(runner).collect();
         if let Some(victim) = self.queue.displaces(head, &runners) {
-            self.sequences[victim].preemptions += 1;
-            self.preempt(victim);
+            self.victimise(victim);
         }
     }
 

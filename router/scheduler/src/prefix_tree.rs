@@ -113,8 +113,8 @@ impl PrefixTree {
         } else if here.blocks.is_empty() || !here.children.is_empty() {
             self.add_child(place.node, tokens)
         } else {
-            // A leaf that grows: its last block is held, so it is not listed.
             here.tokens.extend_from_slice(tokens);
+            self.list(place.node, false);
             place.node
         };
         self.node_mut(node).blocks.push(block);

@@ -187,7 +187,6 @@ impl Scheduler {
                 if sequence.is_running() {
                     self.queue.policy.seated(sequence.tenant, false);
                 }
-                sequence.blocks.clear();
                 sequence.wait_again();
                 self.enqueue(handle);
                 self.events.push_back(Event::Preempted { request: handle.request });
@@ -286,6 +285,8 @@ impl Scheduler {
         let full = |handle: &Handle| self.sequences[*handle].ends_by_length();
         let ending: Vec<Handle> = self.running.iter().copied().filter(full).collect();
         for handle in ending {
+            let sequence = &mut self.sequences[handle];
+            sequence.left_behind = Some((sequence.blocks.clone(), sequence.published));
             self.vacate(handle);
             self.sequences[handle].place = Place::Ending;
         }

@@ -30,6 +30,9 @@ pub(crate) struct Sequence {
     pub published: Blocks,
     /// The beginning of `blocks` that was found in the cache when the row was taken.
     pub shared: Blocks,
+    /// `blocks` and `published` as they were given up, while the last step that computes them is in flight: what it
+    /// computes is published when it lands, though the row is somebody else's by then.
+    pub left_behind: Option<(Vec<BlockId>, Blocks)>,
     /// Length of the answer that admission counts on; grows when the answer does not end there.
     pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
@@ -42,8 +45,10 @@ pub(crate) struct Sequence {
     pub last_step: StepId,
     /// Positions below this were computed before, in a row that was lost.
     pub computed_before: Tokens,
-    /// How often this sequence was the victim when blocks ran out.
+    /// How often this sequence was the victim when blocks or rows ran out.
     pub preemptions: u32,
+    /// How many requests had ended when it was a victim last.
+    pub victim_at: u64,
     /// For tests: preempt when this many tokens of the answer are sampled.
     pub preempt_at: Option<Tokens>,
 }
@@ -74,6 +79,7 @@ impl Sequence {
             blocks: Vec::new(),
             published: Blocks::ZERO,
             shared: Blocks::ZERO,
+            left_behind: None,
             expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,
@@ -81,6 +87,7 @@ impl Sequence {
             last_step: StepId(0),
             computed_before: Tokens::ZERO,
             preemptions: 0,
+            victim_at: 0,
             preempt_at,
         }
     }
@@ -174,9 +181,13 @@ impl Sequence {
         if self.reads_cache { Blocks((self.known().0 - 1) / block_size.0) } else { Blocks::ZERO }
     }
 
-    /// Row and blocks are gone: what was computed must be computed again.
+    /// Row and blocks are gone: what was computed must be computed again, or found in the cache.
     pub fn wait_again(&mut self) {
         self.place = Place::Waiting;
+        self.left_behind = None;
+        self.blocks.clear();
+        self.published = Blocks::ZERO;
+        self.shared = Blocks::ZERO;
         self.computed_before = self.computed_before.max(self.computed);
     }
 }

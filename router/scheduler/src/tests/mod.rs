@@ -3,9 +3,12 @@
 mod admission;
 mod failure;
 mod life;
+mod order;
 mod overlap;
+mod overload;
 mod packing;
 mod preemption;
+mod prefix;
 mod properties;
 mod shard;
 mod world;

@@ -1,0 +1,188 @@
+//! Too many, too late, too much.
+
+use super::world::{World, roomy};
+use crate::{
+    Config, FinishReason, Micros, Overload, OverloadCause, PolicyKind, Priority, Rejected, Request, RequestId, Tenant,
+    Tokens,
+};
+
+fn of_tenant(world: &mut World, tenant: u32) -> Result<RequestId, Rejected> {
+    let salt = world.stories.len() as u32 % 40;
+    world.try_submit(Request { tenant: Tenant(tenant), ..Request::new(vec![1 + salt; 4], Tokens(4)) })
+}
+
+fn cause(refused: Result<RequestId, Rejected>) -> OverloadCause {
+    match refused {
+        Err(Rejected::Overloaded(Overload { cause, .. })) => cause,
+        other => panic!("not an overload: {other:?}"),
+    }
+}
+
+#[test]
+fn the_queue_is_bounded_in_tokens_too() {
+    let mut world = World::new(Config { max_queue_tokens: Some(20), max_batch_size: 1, ..roomy() });
+    world.submit(12, 4);
+    world.step();
+    world.submit(12, 4);
+    let refused = world.try_submit(Request::new(vec![1; 9], Tokens(1)));
+    let limit = OverloadCause::QueueTokens { queued: 12, tokens: Tokens(9), limit: 20 };
+    assert_eq!(cause(refused), limit);
+    assert!(["12", "9", "20", "--max-queue-tokens"].iter().all(|part| limit.to_string().contains(part)));
+    assert!(world.try_submit(Request::new(vec![1; 8], Tokens(1))).is_ok());
+}
+
+#[test]
+fn one_request_into_an_empty_queue_is_taken_whatever_its_length() {
+    let mut world = World::new(Config { max_queue_tokens: Some(20), ..roomy() });
+    assert!(world.try_submit(Request::new(vec![1; 60], Tokens(1))).is_ok());
+}
+
+#[test]
+fn a_request_that_waited_beyond_its_deadline_is_dropped_and_not_served_late() {
+    let mut world = World::new(Config { max_batch_size: 1, ..roomy() });
+    world.submit(4, 30);
+    world.step();
+    let deadline = Some(world.now() + Micros(10_000));
+    let late = world.try_submit(Request { deadline, ..Request::new(vec![1, 2], Tokens(2)) }).expect("it may make it");
+    assert_eq!(world.scheduler.wakes_at(), deadline);
+    world.plan();
+    assert_eq!(world.stories[&late].finished, None);
+    world.wait(Micros(10_000));
+    world.plan();
+    assert_eq!(world.stories[&late].finished, Some(FinishReason::DeadlineMissed));
+    assert_eq!(world.scheduler.wakes_at(), None);
+    world.drain();
+}
+
+#[test]
+fn a_deadline_passes_also_while_two_steps_are_in_flight() {
+    let mut world = World::new(Config { max_batch_size: 1, ..roomy() });
+    world.submit(4, 30);
+    world.plan();
+    world.plan();
+    let deadline = Some(world.now() + Micros(5_000));
+    let late = world.try_submit(Request { deadline, ..Request::new(vec![1, 2], Tokens(2)) }).expect("it may make it");
+    world.wait(Micros(5_000));
+    assert_eq!(world.plan(), None);
+    assert_eq!(world.stories[&late].finished, Some(FinishReason::DeadlineMissed));
+    world.drain();
+}
+
+#[test]
+fn a_request_that_runs_is_not_dropped_at_its_deadline() {
+    let mut world = World::new(roomy());
+    let deadline = Some(Micros(5_000));
+    let id = world.try_submit(Request { deadline, ..Request::new(vec![1, 2], Tokens(9)) }).expect("in time");
+    world.step();
+    world.wait(Micros(1_000_000));
+    world.drain();
+    assert_eq!(world.stories[&id].finished, Some(FinishReason::Length));
+}
+
+/// One row; a request of 8 + 10 tokens takes 10 steps of 2 ms. Runs ten of them, then queues as many.
+fn loaded() -> World {
+    let mut world = World::new(Config { max_batch_size: 1, ..roomy() });
+    for _ in 0..20 {
+        world.submit(8, 10);
+    }
+    while world.scheduler.stats().finished.total() < 10 {
+        world.step();
+        world.wait(Micros(8_000));
+    }
+    world
+}
+
+#[test]
+fn a_request_that_is_predicted_to_begin_too_late_is_refused_at_once() {
+    let mut world = loaded();
+    let refused = world
+        .try_submit(Request { deadline: Some(world.now() + Micros(300_000)), ..Request::new(vec![1, 2], Tokens(2)) });
+    let OverloadCause::Deadline { predicted, left } = cause(refused) else { panic!("for another reason") };
+    assert!(predicted > left, "{predicted} µs, {left} left");
+    let patient = Request { deadline: Some(world.now() + Micros(9_000_000)), ..Request::new(vec![1, 2], Tokens(2)) };
+    assert!(world.try_submit(patient).is_ok());
+}
+
+#[test]
+fn the_predicted_drain_time_is_within_a_factor_of_two_of_the_true_one() {
+    let mut world = loaded();
+    let (predicted, began) = (world.scheduler.drain_time(), world.now());
+    while world.scheduler.stats().waiting > 0 {
+        world.step();
+        world.wait(Micros(8_000));
+    }
+    let true_time = world.now() - began;
+    assert!(predicted.0 <= 2 * true_time.0 && true_time.0 <= 2 * predicted.0, "{predicted} µs, was {true_time}");
+}
+
+#[test]
+fn under_fair_a_flood_does_not_keep_another_tenant_out_of_a_full_queue() {
+    let config = Config { policy: PolicyKind::Fair, max_concurrent_requests: Some(8), max_batch_size: 2, ..roomy() };
+    let mut world = World::new(config);
+    let flood: Vec<_> = (0..8).map(|_| of_tenant(&mut world, 1).expect("there is room")).collect();
+    world.step();
+    assert!(matches!(cause(of_tenant(&mut world, 1)), OverloadCause::Requests { limit: 8 }));
+    let quiet = of_tenant(&mut world, 2).expect("below its share");
+    assert_eq!(world.stories[&flood[7]].finished, Some(FinishReason::Displaced));
+    world.drain();
+    assert_eq!(world.stories[&quiet].finished, Some(FinishReason::Length));
+}
+
+/// vllm#40004: with all rows taken a more urgent request could not displace one that runs.
+#[test]
+fn under_priority_an_urgent_request_takes_the_row_of_a_batch_job() {
+    let mut world = World::new(Config { policy: PolicyKind::Priority, max_batch_size: 2, ..roomy() });
+    let batch = |world: &mut World| {
+        let request = Request { priority: Priority::BATCH, ..Request::new(vec![5; 4], Tokens(30)) };
+        world.try_submit(request).expect("it fits")
+    };
+    let (first, second) = (batch(&mut world), batch(&mut world));
+    world.step();
+    let urgent = world.submit(4, 2);
+    let plan = world.step().expect("somebody runs");
+    assert_eq!(plan.admitted[0].request, urgent);
+    assert_eq!((world.stories[&first].preemptions, world.stories[&second].preemptions), (0, 1));
+    world.drain();
+    assert_eq!(world.stories[&second].finished, Some(FinishReason::Length));
+}
+
+#[test]
+fn under_priority_batch_work_fills_what_the_others_leave() {
+    let mut world = World::new(Config { policy: PolicyKind::Priority, max_batch_size: 2, ..roomy() });
+    let batch = Request { priority: Priority::BATCH, ..Request::new(vec![5; 4], Tokens(30)) };
+    let batch = world.try_submit(batch).expect("it fits");
+    world.submit(4, 2);
+    let plan = world.step().expect("both enter");
+    assert_eq!((plan.admitted.len(), plan.admitted[1].request), (2, batch));
+}
+
+/// vllm#41951: a preempted request lost its place.
+#[test]
+fn under_every_policy_a_preempted_request_comes_before_those_of_its_class_that_never_ran() {
+    for policy in [PolicyKind::Fcfs, PolicyKind::Priority, PolicyKind::Fair, PolicyKind::Shortest] {
+        let mut world = World::new(Config { policy, max_batch_size: 2, ..super::world::with_blocks(6) });
+        let both = [world.submit(4, 20), world.submit(4, 20)];
+        let third = world.submit(2, 2);
+        world.step_until(|world| both.iter().any(|request| world.stories[request].preemptions > 0));
+        let admitted = loop {
+            let plan = world.step().expect("somebody runs");
+            if let Some(admission) = plan.admitted.first() {
+                break admission.request;
+            }
+        };
+        assert_ne!(admitted, third, "{policy:?}");
+    }
+}
+
+#[test]
+fn under_fair_a_tenant_below_its_share_gets_a_row_although_all_are_taken() {
+    let mut world = World::new(Config { policy: PolicyKind::Fair, max_batch_size: 4, ..roomy() });
+    for _ in 0..8 {
+        of_tenant(&mut world, 1).expect("no limit");
+    }
+    world.step();
+    let quiet = of_tenant(&mut world, 2).expect("no limit");
+    let steps = (1..5).find(|_| world.step().is_some_and(|plan| plan.admitted.iter().any(|a| a.request == quiet)));
+    assert!(steps.is_some_and(|steps| steps <= 2), "{steps:?}");
+    world.drain();
+}
