@@ -21,7 +21,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help launch build test test-rust test-python test-integration check bench sim wheels clean doctor binary shard FORCE
+.PHONY: help launch build test test-rust test-python test-integration soak check bench sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ test: build $(VENV)/.tests ## Install, build and run every test
 
 test-rust: doctor ## Run the Rust tests
 	$(CARGO_TEST)
+
+soak: doctor ## Run the scheduler's invariants for long (HEADRACE_SOAK_OPS=1000000, HEADRACE_SOAK_SEED=1)
+	cargo test --release -p headrace-scheduler --lib soak -- --ignored --nocapture
 
 test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
 	$(PYTEST) kernels

@@ -5,6 +5,8 @@
 //! any later time fits ([`Forecast`]). Into an empty engine the last two do not count, so that a request as large as
 //! the pool can run alone.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{AdmissionRule, Config};
 use crate::preemption::SPARED_AFTER;
 use crate::queue::Deferral;
@@ -22,7 +24,7 @@ const WORTH_WAITING: u32 = 4;
 
 /// While rows decode, a newcomer's prompt costs each of them time: let newcomers in only when enough of them wait, or
 /// when they waited long enough.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Gate {
     ratio_permille: u32,
     max_decode_steps: u32,
@@ -92,10 +94,10 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
-    pub fn begin(&mut self, rows: impl Iterator<Item = Growth>) {
-        self.rows.clear();
-        self.rows.extend(rows);
-        self.rows.sort_unstable_by(|a, b| b.left.cmp(&a.left));
+    pub fn of(rows: impl Iterator<Item = Growth>) -> Self {
+        let mut rows: Vec<Growth> = rows.collect();
+        rows.sort_unstable_by(|a, b| b.left.cmp(&a.left));
+        Self { rows }
     }
 
     pub fn add(&mut self, growth: Growth) {
@@ -205,20 +207,21 @@ impl Scheduler {
                 running + reserved(&self.sequences[handle]) <= self.config.total_blocks.0
             }
             AdmissionRule::Learned => {
-                if self.forecast_step != Some(self.in_flight.next_step()) {
+                if self.forecast.is_none() {
                     self.begin_forecast();
                 }
                 // Blocks that neither are available nor go with any row (those that rows share) are not to be had.
                 let held: u64 =
                     self.running.iter().map(|&handle| u64::from(self.sequences[handle].own_blocks().0)).sum();
                 let capacity = u64::from(available.0) + u64::from(self.kv.leaving().0) + held;
-                self.forecast.peak_with(self.growth_of_newcomer(handle, need), self.config.block_size) <= capacity
+                let newcomer = self.growth_of_newcomer(handle, need);
+                let peak = |forecast: &Forecast| forecast.peak_with(newcomer, self.config.block_size);
+                self.forecast.as_ref().map_or(0, peak) <= capacity
             }
         }
     }
 
     fn begin_forecast(&mut self) {
-        self.forecast_step = Some(self.in_flight.next_step());
         let block_size = self.config.block_size;
         for &handle in &self.running {
             let sequence = &mut self.sequences[handle];
@@ -228,7 +231,7 @@ impl Scheduler {
             }
         }
         let sequences = &self.sequences;
-        self.forecast.begin(self.running.iter().map(|&handle| sequences[handle].growth(block_size)));
+        self.forecast = Some(Forecast::of(self.running.iter().map(|&handle| sequences[handle].growth(block_size))));
     }
 
     fn growth_of_newcomer(&self, handle: Handle, need: Blocks) -> Growth {
@@ -244,8 +247,8 @@ impl Scheduler {
         let block_size = self.config.block_size;
         let sequence = &mut self.sequences[handle];
         sequence.expected = sequence.generated() + more;
-        if self.forecast_step == Some(self.in_flight.next_step()) {
-            self.forecast.add(sequence.growth(block_size));
+        if let Some(forecast) = &mut self.forecast {
+            forecast.add(sequence.growth(block_size));
         }
     }
 
@@ -353,20 +356,18 @@ mod tests {
 
     #[test]
     fn the_peak_is_reached_just_before_somebody_leaves() {
-        let mut forecast = Forecast::default();
-        forecast.begin([growth(160, 2), growth(16, 50)].into_iter());
+        let forecast = Forecast::of([growth(160, 2), growth(16, 50)].into_iter());
         // After 16 steps: 2 + 50 + 1 held, and each of three grew by a block. Later only the first and the newcomer.
         assert_eq!(forecast.peak_with(growth(64, 1), Tokens(16)), 53 + 3);
         // A newcomer that stays as long as the first: both grow by ten blocks.
         assert_eq!(forecast.peak_with(growth(160, 60), Tokens(16)), 112 + 3);
-        forecast.begin(std::iter::empty());
+        let forecast = Forecast::of(std::iter::empty());
         assert_eq!(forecast.peak_with(growth(160, 60), Tokens(16)), 70);
     }
 
     #[test]
     fn who_was_added_counts_for_the_next() {
-        let mut forecast = Forecast::default();
-        forecast.begin([growth(16, 1)].into_iter());
+        let mut forecast = Forecast::of([growth(16, 1)].into_iter());
         let before = forecast.peak_with(growth(32, 1), Tokens(16));
         forecast.add(growth(320, 10));
         assert!(forecast.peak_with(growth(32, 1), Tokens(16)) > before + 10);

@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sequence::Sequence;
 use crate::sequences::Handle;
 use crate::units::{StepId, Tokens};
@@ -33,7 +35,7 @@ impl Prefilling {
 }
 
 /// Counts the plans that left somebody out.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Turns {
     missed: u32,
 }

@@ -1,10 +1,12 @@
 //! The scheduler's knobs, checked before they get here.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Blocks, Micros, TokenId, Tokens};
 
 /// Fixed for a scheduler's life. `router/app` documents each with unit, default and trade-off as a flag;
 /// docs/scheduler.md says when to turn it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Tokens of one KV block.
     pub block_size: Tokens,
@@ -73,7 +75,7 @@ impl Default for Config {
 }
 
 /// Who is next among those that wait. One file each in `policy/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyKind {
     /// First come, first served.
     Fcfs,
@@ -96,7 +98,7 @@ pub enum PolicyKind {
 }
 
 /// What must fit before a request enters. All but the first are for comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdmissionRule {
     /// Its prompt, a watermark, and the most that all are expected to hold at a time, by what was learnt of lengths.
     Learned,

@@ -1,9 +1,11 @@
 //! What the scheduler tells its owner after a command.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{RequestId, TokenId, Tokens};
 
 /// Something happened to a request. Events of one request come in order; the last one is `Finished`, exactly once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// The answer's next token.
     Token {
@@ -25,7 +27,7 @@ pub enum Event {
 }
 
 /// Why a request ended. When several hold for one token: stop string, end-of-sequence, length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FinishReason {
     Length,
     EndOfSequence,

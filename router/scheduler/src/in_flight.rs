@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::rows::Seat;
 use crate::sequences::Handle;
 use crate::step_time::StepShape;
@@ -11,7 +13,7 @@ use crate::units::{BlockId, StepId, Tokens};
 pub(crate) const MAX_IN_FLIGHT: usize = 2;
 
 /// A sequence's part in a step.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub handle: Handle,
     pub seat: Seat,
@@ -20,7 +22,7 @@ pub(crate) struct Member {
     pub end: Tokens,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Flight {
     pub step: StepId,
     /// In the plan's order: chunks, then decodes.
@@ -30,7 +32,7 @@ pub(crate) struct Flight {
     pub shape: StepShape,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     flights: VecDeque<Flight>,
     last_step: u64,
@@ -58,6 +60,12 @@ impl InFlight {
         let step = self.next_step();
         self.last_step = step.0;
         self.flights.push_back(Flight { step, members, frees: Vec::new(), shape });
+    }
+
+    /// Members of a step in flight that sample, in the order of its samples.
+    pub fn sampling(&self, step: StepId) -> impl Iterator<Item = &Member> {
+        let flight = self.flights.iter().filter(move |flight| flight.step == step);
+        flight.flat_map(|flight| flight.members.iter()).filter(|member| member.samples)
     }
 
     /// The step `step`, if its outcome is not known.

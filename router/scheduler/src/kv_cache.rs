@@ -4,13 +4,15 @@
 //! published: step by step, never when a request ends, and never anything that a failed or unfinished step should have
 //! computed. A block that is published may be found and shared at once, also while its request still runs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Config;
 use crate::pool::BlockPool;
 use crate::prefix_tree::PrefixTree;
 use crate::request::CacheRoot;
 use crate::units::{BlockId, Blocks, TokenId, Tokens};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct KvCache {
     pool: BlockPool,
     tree: PrefixTree,
@@ -120,6 +122,16 @@ impl KvCache {
         if self.pool.step_landed(block) {
             self.tree.idle(block);
         }
+    }
+
+    /// For traces: rewrites the tokens and root keys that the tree knows. What was equal must stay equal, and what was
+    /// not must not become so.
+    pub fn hide(&mut self, tokens: impl FnMut(&mut [TokenId])) {
+        self.tree.hide(tokens);
+    }
+
+    pub fn hide_roots(&mut self, root: impl FnMut(&CacheRoot) -> CacheRoot) {
+        self.tree.hide_roots(root);
     }
 
     /// Publishes the blocks `from..to` of a table, whose KV is computed, and returns how many are published now.

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::Tenant;
 use crate::units::Tokens;
 
@@ -25,7 +27,7 @@ const FIRST_SHARE_PERMILLE: u32 = 700;
 const LAST_SHARE_PERMILLE: u32 = 100;
 
 /// Who asks, and for how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Habit {
     /// `None`: all tenants together.
     tenant: Option<Tenant>,
@@ -33,7 +35,7 @@ struct Habit {
     allowed: u8,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lengths {
     habits: BTreeMap<Habit, Histogram>,
     /// Tenants that have histograms.
@@ -41,9 +43,9 @@ pub(crate) struct Lengths {
     share_permille: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Histogram {
-    counts: [u32; BUCKETS],
+    counts: Vec<u32>,
     total: u32,
 }
 
@@ -89,7 +91,7 @@ impl Lengths {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: [0; BUCKETS], total: 0 }
+        Self { counts: vec![0; BUCKETS], total: 0 }
     }
 }
 

@@ -12,6 +12,7 @@
 //!    [`StepOutcome`]: what came of it.
 //! 4. [`Event`]: what happened to a request. [`Stats`]: how things stand.
 //! 5. [`Scheduler`]: all of it in motion.
+//! 6. [`trace`]: every decision again, byte for byte.
 //!
 //! # The life of a request
 //!
@@ -85,6 +86,7 @@ mod sequences;
 mod service_rate;
 mod stats;
 mod step_time;
+pub mod trace;
 mod units;
 
 pub use config::{AdmissionRule, Config, PolicyKind};

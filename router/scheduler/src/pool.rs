@@ -3,10 +3,12 @@
 //! A block is held by sequences (those whose table names it) and by steps in flight that may still write it after its
 //! sequence let go. Held by nobody, it is *cached* if the prefix tree names it, else *free*.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{BlockId, Blocks};
 
 /// All blocks of the shard, with a count of holders for each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockPool {
     /// A stack: the block freed last is taken first, while it is warm in the shard's caches.
     free: Vec<BlockId>,
@@ -17,7 +19,7 @@ pub(crate) struct BlockPool {
     cached: Blocks,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Holders {
     pub sequences: u32,
     pub steps: u32,

@@ -12,6 +12,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::request::CacheRoot;
 use crate::units::{BlockId, TokenId};
 
@@ -20,7 +22,7 @@ type NodeId = u32;
 /// No node: the parent of a root, the home of a block that is not in the tree.
 const NONE: NodeId = NodeId::MAX;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PrefixTree {
     /// Tokens of a block.
     block_size: usize,
@@ -35,7 +37,7 @@ pub(crate) struct PrefixTree {
     idle_leaves: BTreeSet<(u64, NodeId)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Node {
     parent: NodeId,
     /// Blocks before this node's first on the way from the root.
@@ -161,6 +163,20 @@ impl PrefixTree {
             None => self.remove(leaf, is_idle),
         }
         Some(block)
+    }
+
+    /// Rewrites all tokens, keeping equal blocks equal and others apart.
+    pub fn hide(&mut self, mut hide: impl FnMut(&mut [TokenId])) {
+        self.nodes.iter_mut().for_each(|node| hide(&mut node.tokens));
+        for node in 0..self.nodes.len() {
+            let mut children = std::mem::take(&mut self.nodes[node].children);
+            children.sort_by(|a, b| self.node(*a).tokens.cmp(&self.node(*b).tokens));
+            self.nodes[node].children = children;
+        }
+    }
+
+    pub fn hide_roots(&mut self, mut hide: impl FnMut(&CacheRoot) -> CacheRoot) {
+        self.roots = std::mem::take(&mut self.roots).iter().map(|(root, node)| (hide(root), *node)).collect();
     }
 
     /// Blocks of the tree.

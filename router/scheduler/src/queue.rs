@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Config;
 use crate::policy::{Policy, Runner};
 use crate::request::{Priority, Tenant};
@@ -9,7 +11,7 @@ use crate::sequences::Handle;
 use crate::units::{Blocks, Micros, Tokens};
 
 /// A request that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waiting {
     /// Tokens to compute before its next one, as far as the cache was known when it began to wait.
     pub uncached: Tokens,
@@ -25,14 +27,14 @@ pub(crate) struct Waiting {
 }
 
 /// `first` computes, right now, a beginning that the waiting request would compute too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Deferral {
     pub first: Handle,
     /// Until this many of its blocks are published.
     pub until: Blocks,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Handle, Waiting>,
     pub policy: Policy,

@@ -1,5 +1,7 @@
 //! What a caller asks of the scheduler, and why it may be refused.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Micros, TokenId, Tokens};
 
 /// A request as the scheduler sees it: ids and limits, never text or sampling.
@@ -41,11 +43,11 @@ impl Request {
 }
 
 /// A tenant's number. Whoever owns the scheduler maps names to numbers and keeps them few.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tenant(pub u32);
 
 /// A band of urgency, −100 … 100; larger is more urgent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Priority(i8);
 
 impl Priority {
@@ -72,7 +74,7 @@ impl Default for Priority {
 
 /// What the KV of a prefix depends on besides its tokens. Blocks are shared only where all of it is equal: fields, not
 /// one hash of them, so that no two of them can be taken for each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CacheRoot {
     /// A low-rank adapter's number.
     pub adapter: Option<u32>,

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::{Epoch, Row};
 
 /// One holding of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seat {
     pub row: Row,
     pub epoch: Epoch,
 }
 
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Rows {
     free: BTreeSet<Row>,
     total: u32,

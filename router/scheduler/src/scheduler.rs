@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::admission::{Forecast, Gate, watermark};
 use crate::chunk_order::Turns;
 use crate::config::Config;
@@ -30,6 +32,7 @@ use crate::units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, Token
 /// same plans and events, byte for byte. Moments are arguments, from one clock that never goes back.
 ///
 /// `{:?}` prints one short line per running request: rows, progress, blocks, steps in flight.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Scheduler {
     pub(crate) config: Config,
     pub(crate) sequences: Sequences,
@@ -44,9 +47,9 @@ pub struct Scheduler {
     pub(crate) kv: KvCache,
     pub(crate) watermark: Blocks,
     pub(crate) lengths: Lengths,
-    pub(crate) forecast: Forecast,
-    /// The plan that `forecast` was begun for.
-    pub(crate) forecast_step: Option<StepId>,
+    /// Made anew in each plan that needs it.
+    #[serde(skip)]
+    pub(crate) forecast: Option<Forecast>,
     pub(crate) times: StepTimes,
     pub(crate) rate: ServiceRate,
     pub(crate) in_flight: InFlight,
@@ -56,8 +59,11 @@ pub struct Scheduler {
     pub(crate) short: bool,
     pub(crate) last_plan_blocks: usize,
     // Kept for their allocations; what they hold between calls means nothing.
+    #[serde(skip)]
     pub(crate) candidates: Vec<Handle>,
+    #[serde(skip)]
     pub(crate) found: Vec<BlockId>,
+    #[serde(skip)]
     pub(crate) replaced: Vec<BlockId>,
 }
 
@@ -82,8 +88,7 @@ impl Scheduler {
             kv: KvCache::new(&config),
             watermark: watermark(&config),
             lengths: Lengths::default(),
-            forecast: Forecast::default(),
-            forecast_step: None,
+            forecast: None,
             times: StepTimes::default(),
             rate: ServiceRate::default(),
             in_flight: InFlight::default(),
@@ -145,6 +150,7 @@ impl Scheduler {
             return None;
         }
         self.rate.look(now, !self.queue.is_empty());
+        self.forecast = None;
         self.retire();
         self.preempt_once();
         self.queue.policy.begin_plan(now, self.running.len());
@@ -178,7 +184,6 @@ impl Scheduler {
         self.running.clear();
         self.rows.reset();
         self.kv.reset();
-        self.forecast_step = None;
         let handles: Vec<Handle> = self.sequences.handles().collect();
         for handle in handles {
             let sequence = &mut self.sequences[handle];
@@ -209,6 +214,18 @@ impl Scheduler {
     /// What steps cost, as far as it was learned.
     pub fn step_cost(&self) -> &StepCost {
         self.times.cost()
+    }
+
+    /// The request that samples at `place` of a step in flight, and the position its token will have.
+    pub(crate) fn next_position(&self, step: StepId, place: u32) -> Option<(RequestId, Tokens)> {
+        let member = self.in_flight.sampling(step).nth(place as usize)?;
+        let sequence = self.sequences.get(member.handle)?;
+        Some((member.handle.request, sequence.known()))
+    }
+
+    pub(crate) fn ignores_eos(&self, request: RequestId) -> bool {
+        let sequence = self.sequences.find(request).and_then(|handle| self.sequences.get(handle));
+        sequence.is_some_and(|sequence| sequence.ignore_eos)
     }
 
     /// A snapshot, in time proportional to the running rows.

@@ -5,12 +5,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::admission::Growth;
 use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
 use crate::units::{BlockId, Blocks, Micros, StepId, TokenId, Tokens};
 
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Sequence {
     /// Prompt, then the answer's tokens known so far.
     pub tokens: Vec<TokenId>,
@@ -53,7 +55,7 @@ pub(crate) struct Sequence {
     pub preempt_at: Option<Tokens>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
     /// In the queue; holds no row and no blocks.
     Waiting,

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
+use serde::{Deserialize, Serialize};
+
 use crate::sequence::Sequence;
 use crate::units::RequestId;
 
 /// Names a sequence. Stays harmless when the sequence has ended: its place may be used again, its id never is.
 /// Handles sort by arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Handle {
     pub request: RequestId,
     index: u32,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Sequences {
     entries: Vec<Option<(RequestId, Sequence)>>,
     /// Places of ended sequences.

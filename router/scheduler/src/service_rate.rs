@@ -3,6 +3,8 @@
 //! The rate is what was measured, not what could be: tokens that left the queue for a row, over the time in which
 //! somebody waited. So it knows of whatever keeps requests out, be it prompts, rows or blocks.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Micros;
 
 /// Both sums are halved when this much time was counted, so that old days are forgotten.
@@ -10,7 +12,7 @@ const WINDOW: Micros = Micros(10_000_000);
 /// Less than this says nothing.
 const ENOUGH_TIME: Micros = Micros(200_000);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServiceRate {
     /// Tokens that left the queue while somebody waited…
     tokens: u64,

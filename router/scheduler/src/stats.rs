@@ -1,10 +1,12 @@
 //! What an operator may want to see of a scheduler at one moment.
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::FinishReason;
 use crate::units::{Blocks, Tokens};
 
 /// A snapshot. Gauges first, then counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Requests without a row that still have tokens to compute.
     pub waiting: u32,
@@ -32,7 +34,7 @@ pub struct Stats {
 }
 
 /// The prefix cache since the start. The hit rate is `hit_tokens ÷ looked_up_tokens`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefixStats {
     /// Tokens of admitted requests that asked the cache.
     pub looked_up_tokens: u64,
@@ -43,7 +45,7 @@ pub struct PrefixStats {
 }
 
 /// Where the pool's blocks are: `free + cached + held = total`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockStats {
     pub free: Blocks,
     /// Held by nobody and kept for the next request that begins like them; free when the pool is short.
@@ -56,7 +58,7 @@ pub struct BlockStats {
 }
 
 /// Requests that ended, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishCounts {
     pub length: u64,
     pub end_of_sequence: u64,
@@ -88,7 +90,7 @@ impl FinishCounts {
 }
 
 /// The part of `Stats` that only grows.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub preemptions: u64,
     pub recomputed_tokens: u64,

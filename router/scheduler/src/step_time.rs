@@ -9,6 +9,8 @@
 //! (token, context) pair of a chunk costs far less: hence two terms. Least squares over recent steps, with `+ − × ÷` of
 //! f64 only, which give the same bits on every machine; decisions compare whole microseconds.
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::StepPlan;
 use crate::units::{Micros, Tokens};
 
@@ -26,7 +28,7 @@ const TERMS: usize = 5;
 const SCALE: [f64; TERMS] = [1.0, 128.0, 32.0, 16384.0, 131_072.0];
 
 /// Coefficients in µs. The same five keys are what `headrace simulate --cost-model` reads.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepCost {
     /// Every step.
     pub base: f64,
@@ -41,7 +43,7 @@ pub struct StepCost {
 }
 
 /// What a step's cost depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepShape {
     pub tokens: u64,
     pub sampling_rows: u64,
@@ -116,7 +118,7 @@ impl StepCost {
 }
 
 /// Learns a [`StepCost`] from steps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepTimes {
     /// Σ weight · term · term, and Σ weight · term · time.
     products: [[f64; TERMS]; TERMS],

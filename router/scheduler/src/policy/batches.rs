@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::Turn;
 use crate::queue::Waiting;
 use crate::sequences::Handle;
 use crate::units::Micros;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Batches {
     /// With arrivals.
     line: BTreeMap<Turn, Micros>,

@@ -12,6 +12,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::{Line, Runner, Turn};
 use crate::queue::Waiting;
 use crate::request::Tenant;
@@ -21,7 +23,7 @@ use crate::units::Micros;
 /// A generated token costs a pass over all weights for one row; a prompt token shares it.
 const GENERATED_WEIGHT: u64 = 2;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Fair {
     /// Tenants with requests that run or wait, and nobody else.
     active: BTreeMap<Tenant, Account>,
@@ -29,7 +31,7 @@ pub(crate) struct Fair {
     floor: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Account {
     counter: u64,
     line: Line,

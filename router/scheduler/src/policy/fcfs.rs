@@ -1,11 +1,13 @@
 //! First come, first served.
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::{Line, Turn};
 use crate::queue::Waiting;
 use crate::sequences::Handle;
 use crate::units::Micros;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Fcfs {
     line: Line,
 }

@@ -17,6 +17,8 @@ pub(crate) use fcfs::Fcfs;
 pub(crate) use priority::PriorityBands;
 pub(crate) use shortest::Shortest;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{Config, PolicyKind};
 use crate::queue::Waiting;
 use crate::request::{Priority, Tenant};
@@ -24,7 +26,7 @@ use crate::sequences::Handle;
 use crate::units::Micros;
 
 /// An order. All but `charge` and `begin_plan` are about waiting requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Fcfs(Fcfs),
     Priority(PriorityBands),
@@ -34,7 +36,7 @@ pub(crate) enum Policy {
 }
 
 /// A place in a queue: those that were preempted first, then by arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Turn {
     never_ran: bool,
     pub handle: Handle,

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::{Line, Runner, Turn};
 use crate::queue::Waiting;
 use crate::request::Priority;
@@ -21,7 +23,7 @@ pub(crate) const AGE: Micros = Micros(100_000);
 /// One admission in so many goes to the longest waiting.
 pub(crate) const SHARE: u32 = 16;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PriorityBands {
     bands: BTreeMap<Priority, Line>,
     /// Arrival of everybody that waits, to age by.

@@ -13,6 +13,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::Turn;
 use crate::queue::Waiting;
 use crate::sequences::Handle;
@@ -23,14 +25,14 @@ const C: u64 = 64;
 /// A request of n uncached tokens waits for at most 20 n tokens of others' later prompts: `A` = 1/20.
 const WORK_PER_TOKEN: u64 = 20;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Shortest {
     waiting: BTreeMap<Turn, Need>,
     /// Prompt tokens computed since the start.
     work: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Need {
     uncached: Tokens,
     /// `work` at arrival.

@@ -11,4 +11,6 @@ mod preemption;
 mod prefix;
 mod properties;
 mod shard;
+mod soak;
+mod trace;
 mod world;

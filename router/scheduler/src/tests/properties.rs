@@ -5,13 +5,14 @@ use proptest::prelude::*;
 
 use super::shard::{EOS, EOS_AT, Fault};
 use super::world::World;
+use crate::trace::replay;
 use crate::{
     AdmissionRule, Blocks, CacheRoot, Config, FinishReason, Micros, Overload, OverloadCause, PolicyKind, Priority,
     Rejected, Request, Tenant, Tokens,
 };
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub enum Op {
     Submit(Submission),
     Plan {
         filter_late: bool,
@@ -25,10 +26,12 @@ enum Op {
     BreakNext(Fault),
     /// Milliseconds go by.
     Wait(u64),
+    /// The trace goes on in a new segment.
+    Segment,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Submission {
+pub struct Submission {
     prompt: u32,
     /// End-of-sequence comes as this token of the answer.
     eos_at: Option<u32>,
@@ -72,6 +75,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => prop_oneof![3 => Just(Op::Land), 1 => Just(Op::LoseSession)],
         1 => prop_oneof![1 => Just(Fault::Step), 3 => (0..8_usize).prop_map(Fault::Row)].prop_map(Op::BreakNext),
         1 => (1..2000_u64).prop_map(Op::Wait),
+        1 => Just(Op::Segment),
     ]
 }
 
@@ -88,7 +92,7 @@ fn any_policy() -> impl Strategy<Value = PolicyKind> {
 
 prop_compose! {
     /// Small numbers, so that everything is short all the time: 6 to 20 blocks of 1 to 4 tokens.
-    fn any_config()(
+    pub fn any_config()(
         (block_size, total_blocks, max_batch_size) in (1..5_u32, 6..20_u32, 1..7_u32),
         max_batch_prefill_tokens in 1..20_u32,
         policy in any_policy(),
@@ -127,15 +131,16 @@ prop_compose! {
     }
 }
 
-fn any_history() -> impl Strategy<Value = Vec<Op>> {
+pub fn any_history() -> impl Strategy<Value = Vec<Op>> {
     vec(any_op(), 50..250)
 }
 
 impl World {
-    fn apply(&mut self, op: Op) {
+    pub fn apply(&mut self, op: Op) {
         match op {
             Op::Submit(submission) => self.submit_any(submission),
             Op::Wait(millis) => self.wait(Micros(millis * 1000)),
+            Op::Segment => self.next_segment(),
             Op::Plan { filter_late } => {
                 self.filter_late = filter_late;
                 self.plan();
@@ -268,6 +273,21 @@ proptest! {
         while world.land() {}
         world.plan();
         world.check_all_is_back();
+    }
+
+    /// 5. A trace's segments, each alone, give the same plans again.
+    #[test]
+    fn every_segment_of_a_trace_replays_byte_for_byte(config in any_config(), history in any_history()) {
+        let mut world = World::new(config);
+        world.next_segment();
+        history.iter().for_each(|&op| world.apply(op));
+        world.drain();
+        world.next_segment();
+        for segment in &world.segments {
+            if let Err(difference) = replay(segment) {
+                prop_assert!(false, "{difference}");
+            }
+        }
     }
 
     /// With a seed, every request that gets as far as its drawn token is preempted once where the pool is roomy.

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use super::shard::{EOS, Executed, Fault, Shard, answer};
 use crate::in_flight::MAX_IN_FLIGHT;
 use crate::sequence::Place;
+use crate::trace::TracedScheduler;
 use crate::{
     AdmissionRule, BlockId, Blocks, Config, Epoch, Event, FinishReason, Micros, Rejected, Request, RequestId, Row,
-    Scheduler, StepId, StepOutcome, StepPlan, TokenId, Tokens,
+    StepId, StepOutcome, StepPlan, TokenId, Tokens,
 };
 
 /// Roomy: 64 blocks of 4 tokens, 8 rows, 16 prompt tokens a step, no watermark, no gate.
@@ -54,7 +55,7 @@ struct Sent {
 }
 
 pub struct World {
-    pub scheduler: Scheduler,
+    pub scheduler: TracedScheduler,
     pub shard: Shard,
     pub config: Config,
     pub stories: BTreeMap<RequestId, Story>,
@@ -64,6 +65,8 @@ pub struct World {
     pub fault: Option<Fault>,
     /// Filters go out after the newest plan instead of before it.
     pub filter_late: bool,
+    /// Whole segments of the trace; the first one begins when `next_segment` is called.
+    pub segments: Vec<Vec<u8>>,
     sent: VecDeque<Sent>,
     /// Outcomes of lost sessions.
     stale: Vec<(StepId, StepOutcome)>,
@@ -74,13 +77,14 @@ pub struct World {
 impl World {
     pub fn new(config: Config) -> Self {
         Self {
-            scheduler: Scheduler::new(config.clone()),
+            scheduler: TracedScheduler::new(config.clone()),
             shard: Shard::new(&config),
             config,
             stories: BTreeMap::new(),
             trace: String::new(),
             fault: None,
             filter_late: false,
+            segments: Vec::new(),
             sent: VecDeque::new(),
             stale: Vec::new(),
             released: Vec::new(),
@@ -90,6 +94,15 @@ impl World {
 
     pub fn now(&self) -> Micros {
         self.now
+    }
+
+    /// Ends a segment of the trace and begins the next.
+    pub fn next_segment(&mut self) {
+        let segment = self.scheduler.take_trace();
+        if !segment.is_empty() {
+            self.segments.push(segment);
+        }
+        self.scheduler.begin_segment();
     }
 
     /// Time goes by, and nothing else happens.
