@@ -92,6 +92,9 @@ mod units;
 pub use config::{AdmissionRule, Config, PolicyKind};
 pub use event::{Event, FinishReason};
 pub use plan::{Admission, Chunk, Decode, Sample, StepOutcome, StepPlan};
+/// Public for its benchmark only.
+#[doc(hidden)]
+pub use prefix_tree::PrefixTree;
 pub use request::{CacheRoot, Overload, OverloadCause, Priority, Rejected, Request, Tenant};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, FinishCounts, PrefixStats, Stats};

@@ -82,6 +82,7 @@ impl Scheduler {
         let mut missed = false;
         let mut budget = self.config.max_batch_prefill_tokens;
         let mut rows = prefilling.into_iter().peekable();
+        self.begin_deferrals();
         let mut newcomer = if open { self.next_newcomer(promised, now) } else { None };
         while budget > Tokens::ZERO {
             let before = |row: &Prefilling| newcomer.is_none_or(|newcomer| row.goes_before(newcomer.uncached));
@@ -159,6 +160,9 @@ impl Scheduler {
             generated: sequence.generated(),
             computed: sequence.computed,
         });
+        if sequence.is_publishing_prompt(self.config.block_size) {
+            self.publishing.push(handle);
+        }
         self.forecast_newcomer(handle);
         true
     }
@@ -179,6 +183,9 @@ impl Scheduler {
         while (sequence.blocks.len() as u32) < need.0 {
             let Some(block) = self.kv.take() else { break };
             sequence.blocks.push(block);
+            if let Some(forecast) = &mut self.forecast {
+                forecast.held += Blocks(1);
+            }
         }
         let again = sequence.computed_before.saturating_sub(sequence.computed).min(tokens);
         self.counters.recomputed(again);

@@ -62,6 +62,8 @@ pub struct Scheduler {
     #[serde(skip)]
     pub(crate) candidates: Vec<Handle>,
     #[serde(skip)]
+    pub(crate) publishing: Vec<Handle>,
+    #[serde(skip)]
     pub(crate) found: Vec<BlockId>,
     #[serde(skip)]
     pub(crate) replaced: Vec<BlockId>,
@@ -97,6 +99,7 @@ impl Scheduler {
             short: false,
             last_plan_blocks: 0,
             candidates: Vec::new(),
+            publishing: Vec::new(),
             found: Vec::new(),
             replaced: Vec::new(),
             config,
