@@ -93,7 +93,9 @@ pub enum GenerationError {
     #[error("the server is shutting down; send the request to another replica")]
     ShuttingDown,
     /// It waited for its first step until its deadline.
-    #[error("the request was still waiting when its deadline passed; allow more time, or send it when there is less to do")]
+    #[error(
+        "the request was still waiting when its deadline passed; allow more time, or send it when there is less to do"
+    )]
     DeadlineMissed,
     /// The step or the row failed on the shard.
     #[error("{0}")]

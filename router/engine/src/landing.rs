@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use headrace_scheduler::{
-    Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome, StepPlan,
+    Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome,
+    StepPlan,
 };
 use headrace_shard::{SampledToken, StepResult};
 

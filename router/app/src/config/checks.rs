@@ -82,7 +82,7 @@ pub fn service(
 ) -> Result<ServiceConfig, ConfigError> {
     at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
     let limits = request_limits(&limits)?;
-    let batching = self::batching(&batching, &limits)?;
+    let batching = self::batching(&batching, limits.max_total_tokens, true)?;
     Ok(ServiceConfig {
         limits,
         batching,
@@ -120,19 +120,20 @@ fn request_limits(flags: &LimitFlags) -> Result<RequestLimits, ConfigError> {
     })
 }
 
-fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, ConfigError> {
+/// `chunked`: prompts are computed in chunks.
+pub fn batching(flags: &BatchingFlags, max_total: Option<Tokens>, chunked: bool) -> Result<Batching, ConfigError> {
     at_least_one("--max-batch-size", Some(flags.max_batch_size))?;
     at_least_one("--max-batch-prefill-tokens", flags.max_batch_prefill_tokens)?;
     at_least_one("--max-batch-total-tokens", flags.max_batch_total_tokens)?;
     if let Some(pool) = flags.max_batch_total_tokens {
-        if let Some(total) = limits.max_total_tokens.filter(|total| total.0 > pool) {
+        if let Some(total) = max_total.filter(|total| total.0 > pool) {
             return Err(ConfigError::PoolBelowTotal { pool, total: total.0 });
         }
         if let Some(prefill) = flags.max_batch_prefill_tokens.filter(|&prefill| prefill > pool) {
             return Err(ConfigError::PrefillAbovePool { prefill, pool });
         }
     }
-    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags)?;
+    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags, chunked)?;
     Ok(Batching {
         max_batch_size: flags.max_batch_size,
         max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
@@ -144,12 +145,13 @@ fn batching(flags: &BatchingFlags, limits: &RequestLimits) -> Result<Batching, C
 }
 
 /// Ratio (in thousandths) and steps after which newcomers are admitted. Either is enough, so a lone one would change
-/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes.
-fn patience(flags: &BatchingFlags) -> Result<(u32, u32), ConfigError> {
+/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes, and so are both where a
+/// newcomer's prompt pauses everybody.
+fn patience(flags: &BatchingFlags, chunked: bool) -> Result<(u32, u32), ConfigError> {
     const LONE_STEPS_RATIO: u32 = 300;
     const LONE_RATIO_STEPS: u32 = 20;
     Ok(match (flags.waiting_served_ratio.map(permille).transpose()?, flags.max_waiting_tokens) {
-        (None, None) => (0, 0),
+        (None, None) if chunked => (0, 0),
         (ratio, steps) => (ratio.unwrap_or(LONE_STEPS_RATIO), steps.unwrap_or(LONE_RATIO_STEPS)),
     })
 }
