@@ -21,7 +21,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help launch build test test-rust test-python test-integration soak check bench wheels clean doctor binary shard FORCE
+.PHONY: help launch build test test-rust test-python test-integration soak check bench sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ check: shard $(VENV)/.tests ## Format, lints, types and import directions
 
 bench: build $(VENV)/.tests ## Measure beside transformers' static batching, in one run on this machine
 	$(VENV)/bin/python integration-tests/bench/side_by_side.py
+
+sim: binary ## Run the scheduler against cost models: golden scenarios, policies side by side, pictures in docs/images
+	scripts/simulate
 
 wheels: shard $(VENV)/.tests ## Build what PyPI would carry into dist/
 	scripts/build-wheels

@@ -13,6 +13,7 @@ use crate::defaults::LimitError;
 use crate::listen::ListenError;
 use crate::model::ModelError;
 use crate::prepare::PrepareError;
+use crate::simulate::SimulateError;
 use crate::socket::SocketError;
 use crate::supervise::Death;
 
@@ -20,6 +21,8 @@ use crate::supervise::Death;
 pub enum Failure {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The flags ask for more than the loaded model or the pool can give.
@@ -63,7 +66,10 @@ impl Failure {
             failure => eprintln!("error: {failure}"),
         }
         match self {
-            Self::Config(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
+            Self::Simulate(SimulateError::Stuck(_) | SimulateError::Write { .. } | SimulateError::Output(_)) => {
+                ExitCode::FAILURE
+            }
+            Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -1,7 +1,8 @@
 //! The `headrace` binary: flags → checked configuration → shards → service.
 //!
-//! `flags` holds what people type, `config` turns it into one checked value, `serve` and `router` are the two commands.
-//! Both end in `service`, which runs until something ends it; `supervise` watches the shard's process meanwhile.
+//! `flags` holds what people type, `config` turns it into one checked value, `serve`, `router` and `simulate` are the
+//! commands. The first two end in `service`, which runs until something ends it; `supervise` watches the shard's process
+//! meanwhile.
 
 mod config;
 mod defaults;
@@ -19,6 +20,7 @@ mod serve;
 mod service;
 mod shard_log;
 mod signals;
+mod simulate;
 mod socket;
 mod supervise;
 mod timeline;
@@ -38,27 +40,32 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return Failure::from(error).report(false),
     };
-    let json = config.logs().json;
+    let json = config.service().is_some_and(|service| service.logs.json);
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
     }
 }
 
-/// Runs the command on this thread: shards are tied to the life of the thread that starts them, so it must be the one
-/// that lives as long as the process.
 fn run(config: Config) -> Result<(), Failure> {
-    logs::install(config.logs())?;
-    for warning in config.warnings() {
-        tracing::warn!("{warning}");
+    if let Some(service) = config.service() {
+        logs::install(&service.logs)?;
+        service.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
+    match config {
+        Config::Serve(config) => until_signal(async |signals| serve::run(config, signals).await),
+        Config::Router(config) => until_signal(async |signals| router::run(config, signals).await),
+        Config::Simulate(config) => simulate::run(&config),
+    }
+}
+
+/// Runs a server on this thread: shards are tied to the life of the thread that starts them, so it must be the one that
+/// lives as long as the process.
+fn until_signal(command: impl AsyncFnOnce(&mut Signals) -> Result<(), Failure>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::install().map_err(Failure::Runtime)?;
-        match config {
-            Config::Serve(config) => serve::run(config, &mut signals).await,
-            Config::Router(config) => router::run(config, &mut signals).await,
-        }
+        command(&mut signals).await
     });
     // A blocking thread (a tokenizer that loads) must not hold up the end.
     runtime.shutdown_background();

@@ -91,13 +91,15 @@ pub(crate) struct Growth {
 pub(crate) struct Forecast {
     /// Who stays longest comes first.
     rows: Vec<Growth>,
+    /// Blocks that rows hold now, and nobody else does.
+    pub held: Blocks,
 }
 
 impl Forecast {
     pub fn of(rows: impl Iterator<Item = Growth>) -> Self {
         let mut rows: Vec<Growth> = rows.collect();
         rows.sort_unstable_by(|a, b| b.left.cmp(&a.left));
-        Self { rows }
+        Self { rows, held: Blocks::ZERO }
     }
 
     pub fn add(&mut self, growth: Growth) {
@@ -141,7 +143,10 @@ impl Scheduler {
         }
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        self.queue.policy.order(now, LOOKED_AT, &mut candidates);
+        match self.room_for {
+            Some(head) => candidates.extend(self.queue.get(head).map(|_| head)),
+            None => self.queue.policy.order(now, LOOKED_AT, &mut candidates),
+        }
         let mut blocked = None;
         let mut newcomer = None;
         for &handle in &candidates {
@@ -167,7 +172,7 @@ impl Scheduler {
 
     /// A request that was a victim twice does not try a third time before somebody else has ended: until then the pool is
     /// as short as it was.
-    fn would_thrash(&self, handle: Handle) -> bool {
+    pub(crate) fn would_thrash(&self, handle: Handle) -> bool {
         let sequence = &self.sequences[handle];
         let nobody_ended = sequence.victim_at == self.counters.finished.total();
         sequence.preemptions >= SPARED_AFTER && nobody_ended && !self.running.is_empty()
@@ -185,7 +190,7 @@ impl Scheduler {
         // What is found idle counts as available until it is held.
         let available = self.kv.available() - self.kv.idle(&self.found);
         let fits = Room { available, promised, watermark }.fits(need);
-        let uncached = sequence.known() - Tokens(found.0 * block_size.0);
+        let uncached = sequence.known() - sequence.at_hand(found, block_size);
         (fits && (alone || self.fits_later(handle, need, available))).then_some(uncached)
     }
 
@@ -231,7 +236,9 @@ impl Scheduler {
             }
         }
         let sequences = &self.sequences;
-        self.forecast = Some(Forecast::of(self.running.iter().map(|&handle| sequences[handle].growth(block_size))));
+        let held = self.running.iter().fold(Blocks::ZERO, |sum, &handle| sum + sequences[handle].own_blocks());
+        let forecast = Forecast::of(self.running.iter().map(|&handle| sequences[handle].growth(block_size)));
+        self.forecast = Some(Forecast { held, ..forecast });
     }
 
     fn growth_of_newcomer(&self, handle: Handle, need: Blocks) -> Growth {
@@ -271,18 +278,25 @@ impl Scheduler {
         deferred.is_some()
     }
 
+    /// Lists who is computing a prompt, once a plan; who enters later in it is added.
+    pub(crate) fn begin_deferrals(&mut self) {
+        self.publishing.clear();
+        if self.config.prefix_cache && !self.queue.is_empty() {
+            let block_size = self.config.block_size;
+            let publishing = |handle: &&Handle| self.sequences[**handle].is_publishing_prompt(block_size);
+            self.publishing.extend(self.running.iter().filter(publishing));
+        }
+    }
+
     fn find_deferral(&mut self, handle: Handle) -> Option<Deferral> {
         let block_size = self.config.block_size;
-        if !self.running.iter().any(|&first| self.sequences[first].is_publishing_prompt(block_size)) {
+        if self.publishing.is_empty() {
             return None;
         }
         self.find(handle);
         let (found, sequence) = (self.found.len() as u32, &self.sequences[handle]);
         let limit = sequence.findable(block_size);
-        let others = self.running.iter().filter(|first| {
-            let first = &self.sequences[**first];
-            first.is_publishing_prompt(block_size) && first.root == sequence.root
-        });
+        let others = self.publishing.iter().filter(|first| self.sequences[**first].root == sequence.root);
         let deferral = |&first: &Handle| {
             let other = &self.sequences[first];
             let computed = &other.tokens[..other.prefill_end.0 as usize];

@@ -12,6 +12,11 @@ pub struct Config {
     pub block_size: Tokens,
     /// Blocks of the pool, as the first Warmup agreed.
     pub total_blocks: Blocks,
+    /// Blocks of host memory that the shard offers for swapping; 0: it does not swap.
+    pub host_blocks: Blocks,
+    /// What copying one block to or from host memory costs. A victim is swapped when both copies of all its blocks cost
+    /// less than computing it again.
+    pub swap_time: Micros,
     /// Rows of the running batch.
     pub max_batch_size: u32,
     /// Prompt tokens of one step (decode rows come on top).
@@ -54,6 +59,8 @@ impl Default for Config {
         Self {
             block_size: Tokens(32),
             total_blocks: Blocks(1024),
+            host_blocks: Blocks::ZERO,
+            swap_time: Micros::ZERO,
             max_batch_size: 256,
             max_batch_prefill_tokens: Tokens(512),
             max_total_tokens: Tokens(32 * 1024),

@@ -20,6 +20,9 @@ pub(crate) struct KvCache {
     /// Without it nothing is published, so nothing is ever found.
     publishes: bool,
     pub evicted: u64,
+    /// Kept for its allocation.
+    #[serde(skip)]
+    known: Vec<BlockId>,
 }
 
 /// One sequence's part of the cache: what `publish` needs to know of it.
@@ -43,6 +46,7 @@ impl KvCache {
             block_size: config.block_size,
             publishes: config.prefix_cache,
             evicted: 0,
+            known: Vec::new(),
         }
     }
 
@@ -140,26 +144,24 @@ impl KvCache {
     /// runs, it holds it, so that the way to whatever is published later stays held, and its own copies go to
     /// `replaced`, still held. If it does not (`None`), only the step that lands holds its blocks: nothing may be taken
     /// before that is over.
-    pub fn publish(&mut self, of: Published<'_>, mut replaced: Option<&mut Vec<BlockId>>) -> u32 {
+    pub fn publish(&mut self, of: Published<'_>, replaced: Option<&mut Vec<BlockId>>) -> u32 {
         if !self.publishes {
             return of.from;
         }
-        let size = self.block_size.0 as usize;
-        for index in of.from as usize..of.to as usize {
-            let before = index.checked_sub(1).map(|before| of.blocks[before]);
-            let own = of.blocks[index];
-            let tokens = &of.tokens[index * size..(index + 1) * size];
-            match self.tree.insert(of.root, before, index as u32, tokens, own) {
-                None => self.pool.publish(own),
-                Some(known) => {
-                    of.blocks[index] = known;
-                    if let Some(replaced) = replaced.as_deref_mut() {
-                        self.share(&[known]);
-                        replaced.push(own);
-                    }
-                }
-            }
+        let (from, to, size) = (of.from as usize, of.to as usize, self.block_size.0 as usize);
+        let before = from.checked_sub(1).map(|before| of.blocks[before]);
+        let own = &mut of.blocks[from..to];
+        self.known.clear();
+        let tokens = &of.tokens[from * size..to * size];
+        self.tree.insert(of.root, before, of.from, tokens, own, &mut self.known);
+        own[self.known.len()..].iter().for_each(|&block| self.pool.publish(block));
+        let known = std::mem::take(&mut self.known);
+        if let Some(replaced) = replaced {
+            self.share(&known);
+            replaced.extend_from_slice(&own[..known.len()]);
         }
+        own[..known.len()].copy_from_slice(&known);
+        self.known = known;
         of.to
     }
 }

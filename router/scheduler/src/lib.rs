@@ -67,6 +67,7 @@ mod chunk_order;
 mod completion;
 mod config;
 mod event;
+mod host_pool;
 mod in_flight;
 mod kv_cache;
 mod lengths;
@@ -86,17 +87,21 @@ mod sequences;
 mod service_rate;
 mod stats;
 mod step_time;
+mod swap;
 pub mod trace;
 mod units;
 
 pub use config::{AdmissionRule, Config, PolicyKind};
 pub use event::{Event, FinishReason};
-pub use plan::{Admission, Chunk, Decode, Sample, StepOutcome, StepPlan};
+pub use plan::{Admission, Chunk, Decode, Sample, StepOutcome, StepPlan, SwapIn, SwapOut};
+/// Public for its benchmark only.
+#[doc(hidden)]
+pub use prefix_tree::PrefixTree;
 pub use request::{CacheRoot, Overload, OverloadCause, Priority, Rejected, Request, Tenant};
 pub use scheduler::Scheduler;
 pub use stats::{BlockStats, FinishCounts, PrefixStats, Stats};
 pub use step_time::{ENOUGH_STEPS, StepCost, StepShape, StepTimes};
-pub use units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, TokenId, Tokens};
+pub use units::{BlockId, Blocks, Epoch, HostBlock, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,8 @@ impl Scheduler {
         }
         self.gate.count(!draft.plan.decodes.is_empty(), !draft.plan.admitted.is_empty());
         self.lengths.step();
+        draft.plan.swaps_out.append(&mut self.swaps_out);
+        self.host.planned();
         self.last_plan_blocks = draft.plan.blocks.len();
         self.in_flight.take_off(draft.members, draft.shape);
         Some(draft.plan)
@@ -82,6 +84,7 @@ impl Scheduler {
         let mut missed = false;
         let mut budget = self.config.max_batch_prefill_tokens;
         let mut rows = prefilling.into_iter().peekable();
+        self.begin_deferrals();
         let mut newcomer = if open { self.next_newcomer(promised, now) } else { None };
         while budget > Tokens::ZERO {
             let before = |row: &Prefilling| newcomer.is_none_or(|newcomer| row.goes_before(newcomer.uncached));
@@ -143,6 +146,8 @@ impl Scheduler {
         self.kv.share(&self.found);
         let sequence = &mut self.sequences[handle];
         sequence.sit_down(seat, &self.found, self.config.block_size);
+        self.swap_in(handle, &mut draft.plan);
+        let sequence = &self.sequences[handle];
         if sequence.reads_cache && self.config.prefix_cache {
             self.counters.looked_up(sequence.known(), sequence.computed);
         }
@@ -159,6 +164,9 @@ impl Scheduler {
             generated: sequence.generated(),
             computed: sequence.computed,
         });
+        if sequence.is_publishing_prompt(self.config.block_size) {
+            self.publishing.push(handle);
+        }
         self.forecast_newcomer(handle);
         true
     }
@@ -179,6 +187,9 @@ impl Scheduler {
         while (sequence.blocks.len() as u32) < need.0 {
             let Some(block) = self.kv.take() else { break };
             sequence.blocks.push(block);
+            if let Some(forecast) = &mut self.forecast {
+                forecast.held += Blocks(1);
+            }
         }
         let again = sequence.computed_before.saturating_sub(sequence.computed).min(tokens);
         self.counters.recomputed(again);
@@ -215,6 +226,8 @@ impl Draft {
             admitted: Vec::new(),
             chunks: Vec::new(),
             decodes: Vec::with_capacity(rows),
+            swaps_out: Vec::new(),
+            swaps_in: Vec::new(),
             blocks: Vec::with_capacity(blocks),
         };
         Self { plan, members: Vec::with_capacity(rows + 1), shape: StepShape::default() }

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use crate::units::{BlockId, Epoch, Micros, RequestId, Row, StepId, TokenId, Tokens};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{BlockId, Epoch, HostBlock, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 /// One forward pass: prompt chunks and decode rows together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +19,26 @@ pub struct StepPlan {
     pub chunks: Vec<Chunk>,
     /// Rows that compute the token they sampled last and sample the next one; a row is never both here and in `chunks`.
     pub decodes: Vec<Decode>,
+    /// Blocks to copy to host memory, in this order, before anything else of the step: their rows lost them.
+    pub swaps_out: Vec<SwapOut>,
+    /// Host blocks to copy back, after that and before the forward pass.
+    pub swaps_in: Vec<SwapIn>,
     /// The block tables of all rows of the step, one after another; `Chunk::blocks` and `Decode::blocks` are ranges of it.
     pub blocks: Vec<BlockId>,
+}
+
+/// KV leaves the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapOut {
+    pub block: BlockId,
+    pub host: HostBlock,
+}
+
+/// KV comes back to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapIn {
+    pub host: HostBlock,
+    pub block: BlockId,
 }
 
 /// A request gets a row: everything the shard must know of its tokens.

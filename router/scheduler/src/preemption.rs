@@ -82,14 +82,18 @@ impl Scheduler {
         }
     }
 
-    /// When who is next finds no row, or no blocks, the policy may give it somebody else's: one a plan.
+    /// When who is next finds no row, or no blocks, the policy may give it somebody else's: one a plan, and until it has
+    /// entered nobody else does, or the victims would take what they gave.
     pub(crate) fn give_way(&mut self, now: Micros) {
+        self.room_for = None;
         if self.queue.is_empty() || !matches!(self.config.policy, PolicyKind::Priority | PolicyKind::Fair) {
             return;
         }
         let Some(head) = self.queue.head(now) else { return };
-        let waits_for_others = self.sequences[head].unknown > 0;
-        if waits_for_others || (self.rows.any_free() && self.fits(head, Blocks::ZERO).is_some()) {
+        let decoding = self.running.iter().filter(|&&handle| !self.sequences[handle].is_prefilling()).count();
+        let may_enter = self.sequences[head].unknown == 0 && !self.would_thrash(head);
+        let may_enter = may_enter && self.gate.is_open(self.queue.len(), self.running.len(), decoding);
+        if !may_enter || (self.rows.any_free() && self.fits(head, Blocks::ZERO).is_some()) {
             return;
         }
         let runner = |&handle: &Handle| {
@@ -99,6 +103,7 @@ impl Scheduler {
         };
         let runners: Vec<Runner> = self.running.iter().map(runner).collect();
         if let Some(victim) = self.queue.displaces(head, &runners) {
+            self.room_for = Some(head);
             self.victimise(victim);
         }
     }
@@ -134,6 +139,7 @@ impl Scheduler {
 
     /// Takes row and blocks. A sample in flight is part of the answer and is kept when it lands.
     fn preempt(&mut self, victim: Handle) {
+        self.swap_out(victim);
         self.vacate(victim);
         self.sequences[victim].wait_again();
         self.enqueue(victim);

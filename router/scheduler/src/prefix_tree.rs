@@ -23,7 +23,7 @@ type NodeId = u32;
 const NONE: NodeId = NodeId::MAX;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PrefixTree {
+pub struct PrefixTree {
     /// Tokens of a block.
     block_size: usize,
     nodes: Vec<Node>,
@@ -88,41 +88,66 @@ impl PrefixTree {
         }
     }
 
-    /// Puts the block at `index` of a way, with its `tokens`, behind `before` (the root, if `None`), or says which block
-    /// is there already.
+    /// Puts `blocks`, the next on a way from `index` on, with their `tokens`, behind `before` (the root, if `None`). Where
+    /// the way is known already, the blocks that are there go to `known`; those after them are put in.
     ///
-    /// `before` is in the tree, and held by the caller; so is `block`, which is not in the tree.
+    /// `before` is in the tree, and held by the caller; so are `blocks`, which are not in the tree.
     pub fn insert(
         &mut self,
         root: &CacheRoot,
         before: Option<BlockId>,
         index: u32,
         tokens: &[TokenId],
-        block: BlockId,
-    ) -> Option<BlockId> {
-        let place = match before {
+        blocks: &[BlockId],
+        known: &mut Vec<BlockId>,
+    ) {
+        let mut place = match before {
             Some(before) => self.behind(before, index),
             None => Place { node: self.root(root), within: 0 },
         };
-        if let Some((node, known)) = self.next(place, tokens) {
-            self.touch(node);
-            return Some(known);
+        let mut rest = tokens;
+        loop {
+            if place.within == self.node(place.node).blocks.len() {
+                match self.child(place.node, rest) {
+                    Some(child) => place = Place { node: child, within: 0 },
+                    None => break,
+                }
+            }
+            let node = self.node(place.node);
+            let there = &node.blocks[place.within..];
+            let matched = self.common_blocks(&node.tokens[place.within * self.block_size..], rest);
+            known.extend_from_slice(&there[..matched]);
+            if matched == 0 {
+                break;
+            }
+            rest = &rest[matched * self.block_size..];
+            place.within += matched;
+            self.touch(place.node);
         }
-        let here = self.node_mut(place.node);
-        let node = if place.within < here.blocks.len() {
+        self.append(place, rest, &blocks[blocks.len() - rest.len() / self.block_size..]);
+    }
+
+    /// New blocks behind `place`: as a leaf's growth where nothing follows it, else on a way of their own.
+    fn append(&mut self, place: Place, tokens: &[TokenId], blocks: &[BlockId]) {
+        if blocks.is_empty() {
+            return;
+        }
+        let here = self.node(place.node);
+        let parts = place.within < here.blocks.len();
+        let node = if parts {
             self.split(place);
-            self.add_child(place.node, tokens)
+            self.add_child(place.node, &tokens[..self.block_size])
         } else if here.blocks.is_empty() || !here.children.is_empty() {
-            self.add_child(place.node, tokens)
+            self.add_child(place.node, &tokens[..self.block_size])
         } else {
-            here.tokens.extend_from_slice(tokens);
             self.list(place.node, false);
             place.node
         };
-        self.node_mut(node).blocks.push(block);
-        self.home[block.0 as usize] = node;
+        let grown = self.node_mut(node);
+        grown.tokens.extend_from_slice(tokens);
+        grown.blocks.extend_from_slice(blocks);
+        blocks.iter().for_each(|block| self.home[block.0 as usize] = node);
         self.touch(node);
-        None
     }
 
     /// The blocks, found by a lookup, are used and held again. `is_idle` says whether nobody holds a block.
@@ -208,17 +233,6 @@ impl PrefixTree {
         Place { node, within: (index - self.node(node).depth) as usize }
     }
 
-    /// The block with `tokens` where a walk goes on from `place`, and its node, if there is one.
-    fn next(&self, place: Place, tokens: &[TokenId]) -> Option<(NodeId, BlockId)> {
-        let node = self.node(place.node);
-        if let Some(&block) = node.blocks.get(place.within) {
-            let known = &node.tokens[place.within * self.block_size..(place.within + 1) * self.block_size];
-            return (known == tokens).then_some((place.node, block));
-        }
-        let child = self.child(place.node, tokens)?;
-        Some((child, *self.node(child).blocks.first()?))
-    }
-
     /// The child that begins with the first block of `tokens`.
     fn child(&self, node: NodeId, tokens: &[TokenId]) -> Option<NodeId> {
         let first = tokens.get(..self.block_size)?;
@@ -249,11 +263,11 @@ impl PrefixTree {
         }
     }
 
-    /// A new child without blocks; the caller pushes its first.
-    fn add_child(&mut self, parent: NodeId, tokens: &[TokenId]) -> NodeId {
+    /// A new child without blocks; the caller puts in those that begin with `first`.
+    fn add_child(&mut self, parent: NodeId, first: &[TokenId]) -> NodeId {
         let depth = self.node(parent).depth + self.node(parent).blocks.len() as u32;
-        let child = self.add(Node { tokens: tokens.to_vec(), ..Node::new(parent, depth) });
-        let place = self.search(parent, tokens).unwrap_or_else(|place| place);
+        let place = self.search(parent, first).unwrap_or_else(|place| place);
+        let child = self.add(Node::new(parent, depth));
         // The parent has a child now: it is no leaf.
         self.list(parent, false);
         self.node_mut(parent).children.insert(place, child);

@@ -9,10 +9,11 @@ use crate::admission::{Forecast, Gate, watermark};
 use crate::chunk_order::Turns;
 use crate::config::Config;
 use crate::event::{Event, FinishReason};
+use crate::host_pool::HostPool;
 use crate::in_flight::InFlight;
 use crate::kv_cache::KvCache;
 use crate::lengths::Lengths;
-use crate::plan::{StepOutcome, StepPlan};
+use crate::plan::{StepOutcome, StepPlan, SwapOut};
 use crate::preemption::preempt_at;
 use crate::queue::{Queue, Waiting};
 use crate::request::{Rejected, Request};
@@ -45,6 +46,9 @@ pub struct Scheduler {
     pub(crate) turns: Turns,
     pub(crate) rows: Rows,
     pub(crate) kv: KvCache,
+    pub(crate) host: HostPool,
+    /// Copies for the next plan, which are not in one yet.
+    pub(crate) swaps_out: Vec<SwapOut>,
     pub(crate) watermark: Blocks,
     pub(crate) lengths: Lengths,
     /// Made anew in each plan that needs it.
@@ -57,10 +61,14 @@ pub struct Scheduler {
     pub(crate) counters: Counters,
     /// Blocks ran out in the plan being made.
     pub(crate) short: bool,
+    /// Somebody gave way to this request in the plan being made: nobody else enters.
+    pub(crate) room_for: Option<Handle>,
     pub(crate) last_plan_blocks: usize,
     // Kept for their allocations; what they hold between calls means nothing.
     #[serde(skip)]
     pub(crate) candidates: Vec<Handle>,
+    #[serde(skip)]
+    pub(crate) publishing: Vec<Handle>,
     #[serde(skip)]
     pub(crate) found: Vec<BlockId>,
     #[serde(skip)]
@@ -86,6 +94,8 @@ impl Scheduler {
             turns: Turns::default(),
             rows: Rows::new(config.max_batch_size),
             kv: KvCache::new(&config),
+            host: HostPool::new(config.host_blocks),
+            swaps_out: Vec::new(),
             watermark: watermark(&config),
             lengths: Lengths::default(),
             forecast: None,
@@ -95,8 +105,10 @@ impl Scheduler {
             events: VecDeque::new(),
             counters: Counters::default(),
             short: false,
+            room_for: None,
             last_plan_blocks: 0,
             candidates: Vec::new(),
+            publishing: Vec::new(),
             found: Vec::new(),
             replaced: Vec::new(),
             config,
@@ -184,10 +196,13 @@ impl Scheduler {
         self.running.clear();
         self.rows.reset();
         self.kv.reset();
+        self.host.reset();
+        self.swaps_out.clear();
         let handles: Vec<Handle> = self.sequences.handles().collect();
         for handle in handles {
             let sequence = &mut self.sequences[handle];
             sequence.unknown = 0;
+            sequence.swapped = None;
             if sequence.place != Place::Waiting {
                 if sequence.is_running() {
                     self.queue.policy.seated(sequence.tenant, false);
@@ -245,6 +260,8 @@ impl Scheduler {
             steps: self.in_flight.steps(),
             preemptions: self.counters.preemptions,
             recomputed_tokens: self.counters.recomputed_tokens,
+            swapped_blocks: self.counters.swapped_blocks,
+            host_blocks_used: self.host.used(),
             prefix: PrefixStats { evicted_blocks: self.kv.evicted, ..self.counters.prefix },
             finished: self.counters.finished,
         }
@@ -269,9 +286,9 @@ impl Scheduler {
     pub(crate) fn enqueue(&mut self, handle: Handle) {
         self.find(handle);
         let sequence = &self.sequences[handle];
-        let found = Tokens(self.found.len() as u32 * self.config.block_size.0);
+        let at_hand = sequence.at_hand(Blocks(self.found.len() as u32), self.config.block_size);
         let waiting = Waiting {
-            uncached: sequence.known() - found,
+            uncached: sequence.known() - at_hand,
             tenant: sequence.tenant,
             priority: sequence.priority,
             arrived: sequence.arrived,
@@ -289,10 +306,13 @@ impl Scheduler {
         self.forget_deadline(handle);
         if let Some(sequence) = self.sequences.remove(handle) {
             self.counters.finished.count(reason);
+            let generated = sequence.generated();
             if matches!(reason, FinishReason::Length | FinishReason::EndOfSequence | FinishReason::StopString) {
                 self.lengths.learn(sequence.tenant, sequence.max_new, sequence.generated());
             }
-            let generated = sequence.generated();
+            if let Some(swapped) = sequence.swapped {
+                self.host.give_back(swapped);
+            }
             self.events.push_back(Event::Finished { request: handle.request, reason, generated });
         }
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Growth;
+use crate::host_pool::Swapped;
 use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
 use crate::units::{BlockId, Blocks, Micros, StepId, TokenId, Tokens};
@@ -35,6 +36,8 @@ pub(crate) struct Sequence {
     /// `blocks` and `published` as they were given up, while the last step that computes them is in flight: what it
     /// computes is published when it lands, though the row is somebody else's by then.
     pub left_behind: Option<(Vec<BlockId>, Blocks)>,
+    /// Its KV in host memory, while it waits after a preemption.
+    pub swapped: Option<Swapped>,
     /// Length of the answer that admission counts on; grows when the answer does not end there.
     pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
@@ -82,6 +85,7 @@ impl Sequence {
             published: Blocks::ZERO,
             shared: Blocks::ZERO,
             left_behind: None,
+            swapped: None,
             expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,
@@ -171,6 +175,12 @@ impl Sequence {
         self.published = self.shared;
         self.computed = Tokens(self.shared.0 * block_size.0);
         self.prefill_end = self.known();
+    }
+
+    /// Tokens whose KV needs not be computed, when so many blocks of them are found in the cache.
+    pub fn at_hand(&self, found: Blocks, block_size: Tokens) -> Tokens {
+        let swapped = self.swapped.as_ref().map_or(Tokens::ZERO, |swapped| swapped.tokens);
+        Tokens(found.0 * block_size.0).max(swapped)
     }
 
     /// Never had a row.

@@ -29,6 +29,10 @@ pub struct Stats {
     pub preemptions: u64,
     /// Prompt and answer tokens computed again after a preemption or a lost session.
     pub recomputed_tokens: u64,
+    /// Blocks copied to host memory since the start.
+    pub swapped_blocks: u64,
+    /// Blocks of host memory that hold a waiting request's KV.
+    pub host_blocks_used: Blocks,
     pub prefix: PrefixStats,
     pub finished: FinishCounts,
 }
@@ -94,6 +98,7 @@ impl FinishCounts {
 pub(crate) struct Counters {
     pub preemptions: u64,
     pub recomputed_tokens: u64,
+    pub swapped_blocks: u64,
     pub prefix: PrefixStats,
     pub finished: FinishCounts,
 }

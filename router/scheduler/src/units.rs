@@ -96,6 +96,10 @@ id!(
     BlockId(u32)
 );
 id!(
+    /// A block of the shard's host memory, for KV that was swapped out.
+    HostBlock(u32)
+);
+id!(
     /// One forward pass, numbered 1, 2, 3, … without gaps over the scheduler's life.
     StepId(u64)
 );

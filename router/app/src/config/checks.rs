@@ -85,7 +85,7 @@ pub fn service(
     at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
     let limits = request_limits(&limits)?;
     warnings.extend(self::scheduling(&scheduling, &batching)?);
-    let batching = self::batching(&batching, scheduling.no_chunked_prefill, &limits)?;
+    let batching = self::batching(&batching, limits.max_total_tokens, !scheduling.no_chunked_prefill)?;
     Ok(ServiceConfig {
         limits,
         batching,
@@ -136,19 +136,20 @@ fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Optio
     Ok(idle_group.then(|| "--group-size has no effect: only --scheduling-policy static makes groups".to_owned()))
 }
 
-fn batching(flags: &BatchingFlags, whole_prompts: bool, limits: &RequestLimits) -> Result<Batching, ConfigError> {
+/// `chunked`: prompts are computed in chunks.
+pub fn batching(flags: &BatchingFlags, max_total: Option<Tokens>, chunked: bool) -> Result<Batching, ConfigError> {
     at_least_one("--max-batch-size", Some(flags.max_batch_size))?;
     at_least_one("--max-batch-prefill-tokens", flags.max_batch_prefill_tokens)?;
     at_least_one("--max-batch-total-tokens", flags.max_batch_total_tokens)?;
     if let Some(pool) = flags.max_batch_total_tokens {
-        if let Some(total) = limits.max_total_tokens.filter(|total| total.0 > pool) {
+        if let Some(total) = max_total.filter(|total| total.0 > pool) {
             return Err(ConfigError::PoolBelowTotal { pool, total: total.0 });
         }
         if let Some(prefill) = flags.max_batch_prefill_tokens.filter(|&prefill| prefill > pool) {
             return Err(ConfigError::PrefillAbovePool { prefill, pool });
         }
     }
-    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags, whole_prompts)?;
+    let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags, chunked)?;
     Ok(Batching {
         max_batch_size: flags.max_batch_size,
         max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
@@ -160,14 +161,14 @@ fn batching(flags: &BatchingFlags, whole_prompts: bool, limits: &RequestLimits) 
 }
 
 /// Ratio (in thousandths) and steps after which newcomers are admitted. Either is enough, so a lone one would change
-/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes. So are both where a prompt is a
-/// step of its own, which pauses those who decode.
-fn patience(flags: &BatchingFlags, whole_prompts: bool) -> Result<(u32, u32), ConfigError> {
-    const TGI_RATIO: u32 = 300;
-    const TGI_STEPS: u32 = 20;
+/// nothing beside a 0: the other is then what Text Generation Inference's launcher takes, and so are both where a
+/// newcomer's prompt pauses everybody.
+fn patience(flags: &BatchingFlags, chunked: bool) -> Result<(u32, u32), ConfigError> {
+    const LONE_STEPS_RATIO: u32 = 300;
+    const LONE_RATIO_STEPS: u32 = 20;
     Ok(match (flags.waiting_served_ratio.map(permille).transpose()?, flags.max_waiting_tokens) {
-        (None, None) if !whole_prompts => (0, 0),
-        (ratio, steps) => (ratio.unwrap_or(TGI_RATIO), steps.unwrap_or(TGI_STEPS)),
+        (None, None) if chunked => (0, 0),
+        (ratio, steps) => (ratio.unwrap_or(LONE_STEPS_RATIO), steps.unwrap_or(LONE_RATIO_STEPS)),
     })
 }
 

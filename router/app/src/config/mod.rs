@@ -5,6 +5,7 @@
 
 mod checks;
 mod error;
+mod simulate;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use headrace_scheduler::Tokens;
 use headrace_shard::ShardAddress;
 
 pub use error::ConfigError;
+pub use simulate::{Cost, Show, SimulateConfig, Traffic};
 
 use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, SchedulingFlags, ServeFlags};
 
@@ -22,6 +24,7 @@ use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, Schedu
 pub enum Config {
     Serve(ServeConfig),
     Router(RouterConfig),
+    Simulate(Box<SimulateConfig>),
 }
 
 /// `headrace serve`: prepare a model, start its shard, serve.
@@ -132,22 +135,17 @@ pub fn check(flags: Flags) -> Result<Config, ConfigError> {
     match flags.command {
         Command::Serve(flags) => check_serve(*flags).map(Config::Serve),
         Command::Router(flags) => check_router(*flags).map(Config::Router),
+        Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
     }
 }
 
 impl Config {
-    pub fn logs(&self) -> &LogConfig {
-        &self.service().logs
-    }
-
-    pub fn warnings(&self) -> &[String] {
-        &self.service().warnings
-    }
-
-    fn service(&self) -> &ServiceConfig {
+    /// What a server runs with; a simulation has no requests from outside, no log and nothing to listen on.
+    pub fn service(&self) -> Option<&ServiceConfig> {
         match self {
-            Self::Serve(config) => &config.service,
-            Self::Router(config) => &config.service,
+            Self::Serve(config) => Some(&config.service),
+            Self::Router(config) => Some(&config.service),
+            Self::Simulate(_) => None,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod router;
 pub mod scheduling;
 pub mod serve;
 pub mod shared;
+pub mod simulate;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,6 +22,7 @@ pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
 pub use serve::{Device, Dtype, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
+pub use simulate::SimulateFlags;
 
 /// A server for text generation: this router decides what runs next, Python shards compute it.
 #[derive(Debug, Parser)]
@@ -36,14 +38,16 @@ pub enum Command {
     Serve(Box<ServeFlags>),
     /// Serve over HTTP with shards that run elsewhere, or with a fake one.
     Router(Box<RouterFlags>),
+    /// Run the scheduler against a model of what steps cost: latencies and throughput of a workload, without a GPU.
+    Simulate(Box<SimulateFlags>),
 }
 
 /// Reads the command line and the environment. The error is clap's own: help, version, or what is wrong with a word.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, clap::Error> {
     let matches = command().try_get_matches_from(with_alias(words.into_iter().collect()))?;
     let mut flags = Flags::from_arg_matches(&matches)?;
-    if let Some((_, matches)) = matches.subcommand() {
-        flags.http_mut().hostname_from_environment = from_environment(matches, "hostname");
+    if let (Some((_, matches)), Some(http)) = (matches.subcommand(), flags.http_mut()) {
+        http.hostname_from_environment = from_environment(matches, "hostname");
     }
     Ok(flags)
 }
@@ -67,10 +71,11 @@ fn from_environment(matches: &ArgMatches, id: &str) -> bool {
 }
 
 impl Flags {
-    fn http_mut(&mut self) -> &mut HttpFlags {
+    fn http_mut(&mut self) -> Option<&mut HttpFlags> {
         match &mut self.command {
-            Command::Serve(flags) => &mut flags.http,
-            Command::Router(flags) => &mut flags.http,
+            Command::Serve(flags) => Some(&mut flags.http),
+            Command::Router(flags) => Some(&mut flags.http),
+            Command::Simulate(_) => None,
         }
     }
 }
@@ -102,13 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_says_what_it_does_and_every_visible_one_has_a_variable() {
+    fn every_flag_says_what_it_does_and_every_visible_one_of_a_server_has_a_variable() {
         for mut command in command().get_subcommands().cloned() {
             command.build();
             let own = |arg: &&clap::Arg| !matches!(arg.get_id().as_str(), "help" | "version");
             for arg in command.get_arguments().filter(own) {
                 assert!(arg.get_help().is_some(), "{} has no help", arg.get_id());
-                assert!(arg.is_hide_set() || arg.get_env().is_some() || arg.get_id() == "env", "{}", arg.get_id());
+                let named = arg.is_hide_set() || arg.get_env().is_some() || arg.get_id() == "env";
+                assert!(named || command.get_name() == "simulate", "{}", arg.get_id());
             }
         }
     }

@@ -13,4 +13,5 @@ mod properties;
 mod shard;
 mod soak;
 mod trace;
+mod waiting;
 mod world;

@@ -2,7 +2,7 @@
 
 use super::shard::EOS_AT;
 use super::world::{World, roomy, with_blocks};
-use crate::{Config, FinishReason, Request, Tokens};
+use crate::{Blocks, Config, FinishReason, Micros, Request, Tokens};
 
 /// Six blocks of four tokens: two requests of 4 + 20 tokens cannot both grow to their end.
 fn small() -> Config {
@@ -167,4 +167,36 @@ fn every_request_is_preempted_once_where_the_test_seed_says() {
     }
     assert_eq!(world.stories[&single].preemptions, 0);
     assert_eq!(world.scheduler.stats().preemptions, 8);
+}
+
+#[test]
+fn a_victim_is_swapped_out_and_in_when_the_shard_has_host_memory_and_nothing_is_computed_twice() {
+    let mut world = World::new(Config { host_blocks: Blocks(8), prefix_cache: false, ..small() });
+    let (old, young) = (world.submit(4, 20), world.submit(4, 20));
+    world.drain();
+    let stats = world.scheduler.stats();
+    assert_eq!((world.stories[&old].preemptions, world.stories[&young].preemptions), (0, 1));
+    assert!(stats.swapped_blocks >= 3, "{stats:?}");
+    assert_eq!((stats.recomputed_tokens, stats.host_blocks_used), (0, Blocks(0)));
+    world.check_all_is_back();
+}
+
+#[test]
+fn a_victim_is_computed_again_when_copying_would_cost_more() {
+    let slow = Config { host_blocks: Blocks(8), swap_time: Micros(1_000_000), ..small() };
+    let mut world = World::new(Config { prefix_cache: false, ..slow });
+    world.submit(4, 20);
+    world.submit(4, 20);
+    world.drain();
+    let stats = world.scheduler.stats();
+    assert_eq!((stats.preemptions, stats.swapped_blocks), (1, 0));
+}
+
+#[test]
+fn where_host_memory_is_full_a_victim_is_computed_again() {
+    let mut world = World::new(Config { host_blocks: Blocks(1), prefix_cache: false, ..small() });
+    world.submit(4, 20);
+    world.submit(4, 20);
+    world.drain();
+    assert_eq!(world.scheduler.stats().swapped_blocks, 0);
 }

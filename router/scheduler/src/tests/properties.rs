@@ -94,6 +94,7 @@ prop_compose! {
     /// Small numbers, so that everything is short all the time: 6 to 20 blocks of 1 to 4 tokens.
     pub fn any_config()(
         (block_size, total_blocks, max_batch_size) in (1..5_u32, 6..20_u32, 1..7_u32),
+        (host_blocks, swap_time) in (prop_oneof![2 => Just(0), 1 => 1..30_u32], 0..5000_u64),
         max_batch_prefill_tokens in 1..20_u32,
         policy in any_policy(),
         (prefix_cache, chunked_prefill) in (prop::bool::weighted(0.8), prop::bool::weighted(0.8)),
@@ -111,6 +112,8 @@ prop_compose! {
         Config {
             block_size: Tokens(block_size),
             total_blocks: Blocks(total_blocks),
+            host_blocks: Blocks(host_blocks),
+            swap_time: Micros(swap_time),
             max_batch_size,
             max_batch_prefill_tokens: Tokens(max_batch_prefill_tokens),
             max_total_tokens: Tokens(block_size * total_blocks),

@@ -1,8 +1,10 @@
 //! A pretend shard: it believes nothing but the plans, and stops the test at the first one that makes no sense.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{BlockId, Config, Epoch, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens};
+use crate::{
+    BlockId, Config, Epoch, HostBlock, Micros, RequestId, Row, Sample, StepOutcome, StepPlan, TokenId, Tokens,
+};
 
 /// Ends an answer.
 pub const EOS: TokenId = 0;
@@ -56,6 +58,10 @@ struct RowState {
 pub struct Shard {
     block_size: u32,
     slots: Vec<Option<Written>>,
+    /// Requests with a row that failed: what they had computed may be anything, until the scheduler knows and ends them.
+    doomed: BTreeSet<RequestId>,
+    /// Slots of each host block.
+    host: BTreeMap<HostBlock, Vec<Option<Written>>>,
     rows: BTreeMap<Row, RowState>,
     last_epoch: Epoch,
 }
@@ -73,12 +79,20 @@ pub struct Executed {
 impl Shard {
     pub fn new(config: &Config) -> Self {
         let slots = vec![None; (config.total_blocks.0 * config.block_size.0) as usize];
-        Self { block_size: config.block_size.0, slots, rows: BTreeMap::new(), last_epoch: Epoch(0) }
+        Self {
+            block_size: config.block_size.0,
+            slots,
+            doomed: BTreeSet::new(),
+            host: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            last_epoch: Epoch(0),
+        }
     }
 
     /// A session is lost: nothing is remembered.
     pub fn restart(&mut self) {
         self.slots.fill(None);
+        self.host.clear();
         self.rows.clear();
     }
 
@@ -94,6 +108,7 @@ impl Shard {
 
     /// Computes the step and panics if the plan is not sound.
     pub fn execute(&mut self, plan: &StepPlan, fault: Option<Fault>) -> Executed {
+        self.swap(plan);
         self.admit(plan);
         let rows: Vec<Row> =
             plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row)).collect();
@@ -132,6 +147,18 @@ impl Shard {
         executed
     }
 
+    fn swap(&mut self, plan: &StepPlan) {
+        let size = self.block_size as usize;
+        let slots = |block: BlockId| block.0 as usize * size..(block.0 as usize + 1) * size;
+        for swap in &plan.swaps_out {
+            self.host.insert(swap.host, self.slots[slots(swap.block)].to_vec());
+        }
+        for swap in &plan.swaps_in {
+            let kept = self.host.get(&swap.host).expect("something was copied there");
+            self.slots[slots(swap.block)].copy_from_slice(kept);
+        }
+    }
+
     fn admit(&mut self, plan: &StepPlan) {
         let first_chunks: Vec<RequestId> = plan.chunks.iter().map(|chunk| chunk.request).collect();
         let mut place = 0;
@@ -146,7 +173,7 @@ impl Shard {
                 tokens: admission.tokens.clone(),
                 generated: admission.generated.0,
                 computed: admission.computed.0,
-                broken: false,
+                broken: self.doomed.contains(&admission.request),
             };
             self.rows.insert(admission.row, state);
         }
@@ -159,7 +186,11 @@ impl Shard {
                 Some(Fault::Row(n)) => n % rows.len() == place,
                 None => false,
             };
-            self.rows.get_mut(row).expect("a row of the plan was admitted").broken |= hit;
+            let state = self.rows.get_mut(row).expect("a row of the plan was admitted");
+            state.broken |= hit;
+            if state.broken {
+                self.doomed.insert(state.request);
+            }
         }
     }
 

@@ -430,6 +430,12 @@ impl World {
             };
             assert_eq!(sequence.blocks.len() as u32, need.0, "request {}: {sequence:?}", handle.request);
         }
+        let host = self.scheduler.sequences.handles().filter_map(|handle| {
+            let sequence = &self.scheduler.sequences[handle];
+            assert!(sequence.swapped.is_none() || sequence.place == Place::Waiting, "only who waits is in host memory");
+            sequence.swapped.as_ref().map(|swapped| swapped.blocks.len() as u32)
+        });
+        assert_eq!(self.scheduler.stats().host_blocks_used.0, host.sum::<u32>(), "host blocks are somebody's or free");
         if self.sent.is_empty() {
             assert_eq!(self.scheduler.kv.leaving(), Blocks::ZERO, "no step is in flight");
         }

@@ -72,7 +72,7 @@ pub struct PlanRecord {
     pub chunks: Vec<(u64, u32, u32, u32, bool)>,
     /// Request, row, position.
     pub decodes: Vec<(u64, u32, u32)>,
-    /// A hash of all block tables.
+    /// A hash of all block tables and swaps.
     pub tables: u64,
 }
 
@@ -102,12 +102,17 @@ impl PlanRecord {
             admitted: admitted.collect(),
             chunks: chunks.collect(),
             decodes: decodes.collect(),
-            tables: plan
-                .blocks
-                .iter()
-                .fold(0xcbf2_9ce4_8422_2325, |hash, block| (hash ^ u64::from(block.0)).wrapping_mul(0x0100_0000_01b3)),
+            tables: hash(plan),
         }
     }
+}
+
+fn hash(plan: &StepPlan) -> u64 {
+    let tables = plan.blocks.iter().map(|block| block.0);
+    let outs = plan.swaps_out.iter().flat_map(|swap| [swap.block.0, swap.host.0]);
+    let ins = plan.swaps_in.iter().flat_map(|swap| [swap.host.0, swap.block.0]);
+    let numbers = tables.chain(outs).chain(ins);
+    numbers.fold(0xcbf2_9ce4_8422_2325, |hash, number| (hash ^ u64::from(number)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The bytes are no segment, or one that was cut short.
