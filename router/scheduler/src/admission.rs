@@ -98,7 +98,7 @@ pub(crate) struct Forecast {
 impl Forecast {
     pub fn of(rows: impl Iterator<Item = Growth>) -> Self {
         let mut rows: Vec<Growth> = rows.collect();
-        rows.sort_unstable_by(|a, b| b.left.cmp(&a.left));
+        rows.sort_unstable_by_key(|row| std::cmp::Reverse(row.left));
         Self { rows, held: Blocks::ZERO }
     }
 
@@ -215,13 +215,13 @@ impl Scheduler {
                 if self.forecast.is_none() {
                     self.begin_forecast();
                 }
-                // Blocks that neither are available nor go with any row (those that rows share) are not to be had.
-                let held: u64 =
-                    self.running.iter().map(|&handle| u64::from(self.sequences[handle].own_blocks().0)).sum();
-                let capacity = u64::from(available.0) + u64::from(self.kv.leaving().0) + held;
                 let newcomer = self.growth_of_newcomer(handle, need);
-                let peak = |forecast: &Forecast| forecast.peak_with(newcomer, self.config.block_size);
-                self.forecast.as_ref().map_or(0, peak) <= capacity
+                let Some(forecast) = &self.forecast else { return true };
+                // Blocks that neither are available nor go with any row (those that rows share) are not to be had.
+                let capacity = u64::from((available + self.kv.leaving() + forecast.held).0);
+                // Answers are longer or shorter than expected: the watermark is for that too.
+                let peak = forecast.peak_with(newcomer, self.config.block_size);
+                peak + u64::from(self.watermark.0) <= capacity
             }
         }
     }

@@ -139,12 +139,13 @@ impl Scheduler {
             return false;
         }
         let Some(seat) = self.rows.take() else { return false };
-        let Some(waited) = self.queue.admit(handle) else { return false };
+        let Some((waited, for_good)) = self.queue.admit(handle) else { return false };
         self.rate.served(u64::from(waited.uncached.0));
         let place = self.running.partition_point(|other| *other < handle);
         self.running.insert(place, handle);
         self.kv.share(&self.found);
         let sequence = &mut self.sequences[handle];
+        sequence.keeps_row = for_good;
         sequence.sit_down(seat, &self.found, self.config.block_size);
         self.swap_in(handle, &mut draft.plan);
         let sequence = &self.sequences[handle];
@@ -222,13 +223,9 @@ impl Draft {
         let rows = scheduler.running.len();
         let blocks = scheduler.last_plan_blocks + rows;
         let plan = StepPlan {
-            step: scheduler.in_flight.next_step(),
-            admitted: Vec::new(),
-            chunks: Vec::new(),
             decodes: Vec::with_capacity(rows),
-            swaps_out: Vec::new(),
-            swaps_in: Vec::new(),
             blocks: Vec::with_capacity(blocks),
+            ..StepPlan::new(scheduler.in_flight.next_step())
         };
         Self { plan, members: Vec::with_capacity(rows + 1), shape: StepShape::default() }
     }

@@ -82,6 +82,19 @@ pub struct Decode {
 }
 
 impl StepPlan {
+    /// A plan in which nobody computes anything yet.
+    pub fn new(step: StepId) -> Self {
+        Self {
+            step,
+            admitted: Vec::new(),
+            chunks: Vec::new(),
+            decodes: Vec::new(),
+            swaps_out: Vec::new(),
+            swaps_in: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+
     /// Rows that sample in this step, in the order of `StepOutcome::Done`'s samples: chunks that reach their row's
     /// end, then decodes.
     pub fn sampling_rows(&self) -> impl Iterator<Item = (RequestId, Row)> + '_ {

@@ -98,7 +98,9 @@ impl Scheduler {
         }
         let runner = |&handle: &Handle| {
             let sequence = &self.sequences[handle];
-            let spared = sequence.preemptions >= SPARED_AFTER;
+            // The batch class has its share of admissions; what it fills beyond that, it always gives back.
+            let often = sequence.preemptions >= SPARED_AFTER && sequence.priority != Priority::BATCH;
+            let spared = sequence.keeps_row || often;
             Runner { handle, tenant: sequence.tenant, priority: sequence.priority, spared }
         };
         let runners: Vec<Runner> = self.running.iter().map(runner).collect();

@@ -60,12 +60,12 @@ impl Queue {
         }
     }
 
-    /// It got a row.
-    pub fn admit(&mut self, handle: Handle) -> Option<Waiting> {
+    /// It got a row; the flag says whether for good, as far as the policy goes.
+    pub fn admit(&mut self, handle: Handle) -> Option<(Waiting, bool)> {
         let waiting = self.waiting.remove(&handle)?;
         self.tokens -= u64::from(waiting.uncached.0);
-        self.policy.admitted(handle, &waiting);
-        Some(waiting)
+        let for_good = self.policy.admitted(handle, &waiting);
+        Some((waiting, for_good))
     }
 
     /// A sample that was in flight when the request was preempted has landed.

@@ -52,6 +52,8 @@ pub(crate) struct Sequence {
     pub computed_before: Tokens,
     /// How often this sequence was the victim when blocks or rows ran out.
     pub preemptions: u32,
+    /// Its policy does not take the row back.
+    pub keeps_row: bool,
     /// How many requests had ended when it was a victim last.
     pub victim_at: u64,
     /// For tests: preempt when this many tokens of the answer are sampled.
@@ -93,6 +95,7 @@ impl Sequence {
             last_step: StepId(0),
             computed_before: Tokens::ZERO,
             preemptions: 0,
+            keeps_row: false,
             victim_at: 0,
             preempt_at,
         }

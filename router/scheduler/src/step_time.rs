@@ -153,7 +153,7 @@ impl StepTimes {
             self.times[i] = self.times[i] * KEEP + terms[i] * took;
         }
         self.steps = self.steps.saturating_add(1);
-        if self.steps >= ENOUGH_STEPS && self.steps % REFIT_AFTER == 0 {
+        if self.steps >= ENOUGH_STEPS && self.steps.is_multiple_of(REFIT_AFTER) {
             self.cost = self.fit();
         }
     }

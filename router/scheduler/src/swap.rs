@@ -43,6 +43,9 @@ impl Scheduler {
             let Some(block) = self.kv.take() else { break };
             sequence.blocks.push(block);
             plan.swaps_in.push(SwapIn { host: *host, block });
+            if let Some(forecast) = &mut self.forecast {
+                forecast.held += Blocks(1);
+            }
         }
         let covered = Tokens(sequence.blocks.len() as u32 * self.config.block_size.0);
         sequence.computed = sequence.computed.max(swapped.tokens.min(covered));

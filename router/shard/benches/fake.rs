@@ -16,7 +16,7 @@ fn blocks() -> Vec<BlockId> {
 }
 
 fn plan(step: u64) -> StepPlan {
-    StepPlan { step: StepId(step), admitted: vec![], chunks: vec![], decodes: vec![], blocks: blocks() }
+    StepPlan { blocks: blocks(), ..StepPlan::new(StepId(step)) }
 }
 
 fn prefill() -> StepPlan {

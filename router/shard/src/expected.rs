@@ -119,17 +119,15 @@ mod tests {
         let (request, row) = (RequestId(epoch), Row(row));
         let (tokens, generated, computed) = (vec![1, 2], Tokens(0), Tokens(0));
         StepPlan {
-            step: StepId(step),
             admitted: vec![Admission { request, row, epoch: Epoch(epoch), tokens, generated, computed }],
             chunks: vec![Chunk { request, row, start: Tokens(0), tokens: Tokens(2), samples: true, blocks: 0..0 }],
-            decodes: vec![],
-            blocks: vec![],
+            ..StepPlan::new(StepId(step))
         }
     }
 
     fn decode(step: u64, row: u32) -> StepPlan {
         let decode = Decode { request: RequestId(1), row: Row(row), position: Tokens(2), blocks: 0..0 };
-        StepPlan { step: StepId(step), admitted: vec![], chunks: vec![], decodes: vec![decode], blocks: vec![] }
+        StepPlan { decodes: vec![decode], ..StepPlan::new(StepId(step)) }
     }
 
     const LOGPROB: Report = Report { sample: 0, logprob: true, top_n: 0 };

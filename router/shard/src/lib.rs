@@ -36,7 +36,6 @@
 //!
 //! let (request, row) = (RequestId(1), Row(0));
 //! let plan = StepPlan {
-//!     step: StepId(1),
 //!     admitted: vec![Admission {
 //!         request,
 //!         row,
@@ -46,8 +45,8 @@
 //!         computed: Tokens(0),
 //!     }],
 //!     chunks: vec![Chunk { request, row, start: Tokens(0), tokens: Tokens(3), samples: true, blocks: 0..1 }],
-//!     decodes: vec![],
 //!     blocks: vec![BlockId(0)],
+//!     ..StepPlan::new(StepId(1))
 //! };
 //! session.send_step(&plan, &[Sampling::greedy()])?;
 //! assert_eq!(session.next_result().await?.samples[0].token, answer[0]);

@@ -56,10 +56,11 @@ impl Fair {
         self.close(waiting.tenant);
     }
 
-    /// The next of each tenant, lowest counter first; then the second of each, and so on.
+    /// The next of each tenant, lowest counter first (of equals, who has fewer rows: one that just came back is not made
+    /// to wait for a step of the others); then the second of each, and so on.
     pub fn order(&self, _now: Micros, limit: usize, out: &mut Vec<Handle>) {
         let mut tenants: Vec<_> = self.active.iter().filter(|(_, account)| !account.line.is_empty()).collect();
-        tenants.sort_by_key(|(tenant, account)| (account.counter, **tenant));
+        tenants.sort_by_key(|(tenant, account)| (account.counter, account.running, **tenant));
         let mut lines: Vec<_> = tenants.iter().map(|(_, account)| account.line.iter()).collect();
         let end = out.len() + limit;
         while !lines.is_empty() && out.len() < end {

@@ -61,7 +61,7 @@ pub(crate) struct Runner {
     pub handle: Handle,
     pub tenant: Tenant,
     pub priority: Priority,
-    /// It was a victim as often as anybody may be for a policy's sake.
+    /// Its row is its own for good, or it was a victim as often as anybody may be for a policy's sake.
     pub spared: bool,
 }
 
@@ -102,14 +102,18 @@ impl Policy {
         each!(self, policy => policy.order(now, limit, out));
     }
 
-    /// The request left the queue for a row.
-    pub fn admitted(&mut self, handle: Handle, waiting: &Waiting) {
-        match self {
-            Self::Priority(bands) => bands.admitted(),
-            Self::Batches(batches) => batches.admitted(),
-            Self::Shortest(_) | Self::Fcfs(_) | Self::Fair(_) => {}
-        }
+    /// The request left the queue for a row. Says whether the row is its own for good: no policy takes it back.
+    pub fn admitted(&mut self, handle: Handle, waiting: &Waiting) -> bool {
+        let for_good = match self {
+            Self::Priority(bands) => bands.admitted(handle),
+            Self::Batches(batches) => {
+                batches.admitted();
+                false
+            }
+            Self::Shortest(_) | Self::Fcfs(_) | Self::Fair(_) => false,
+        };
         self.remove(handle, waiting);
+        for_good
     }
 
     /// Tokens were planned for a tenant's request: of a prompt for the first time, and of an answer.

@@ -2,7 +2,8 @@
 //!
 //! Two things keep a band from starving. It ages: every [`AGE`] of waiting counts as one band, so after 20 s the lowest
 //! stands level with a newcomer of the highest. And one admission in [`SHARE`] goes to whoever waits longest, whatever
-//! its band, so that a share is guaranteed in work too, not only in time.
+//! its band, so that a share is guaranteed in work too, not only in time; who entered so is not thrown out again for a
+//! more urgent one. The batch class, −100, does not age: it fills what the others leave, and has that share.
 //!
 //! Within a band: first come, first served. A newcomer that finds no row, or no blocks, takes the place of a running
 //! request of a lower band: the lowest, and of these the one that came last. Ages do not count for that: a request that
@@ -50,7 +51,7 @@ impl PriorityBands {
 
     pub fn order(&self, now: Micros, limit: usize, out: &mut Vec<Handle>) {
         let first = out.len();
-        if self.admissions + 1 >= SHARE {
+        if self.is_turn_of_the_oldest() {
             // Handles are in order of arrival.
             out.extend(self.arrived.first_key_value().map(|(&handle, _)| handle));
         }
@@ -61,7 +62,8 @@ impl PriorityBands {
                 let handle = line.peek()?.handle;
                 let waited =
                     self.arrived.get(&handle).map_or(Micros::ZERO, |(arrived, _)| now.saturating_sub(*arrived));
-                let age = i64::try_from(waited.0 / AGE.0).unwrap_or(i64::MAX / 2);
+                let ages = *band != Priority::BATCH;
+                let age = if ages { i64::try_from(waited.0 / AGE.0).unwrap_or(i64::MAX / 2) } else { 0 };
                 Some((i64::from(band.band()).saturating_add(age), *band, place))
             });
             let Some((_, _, place)) = heads.max() else { break };
@@ -70,8 +72,16 @@ impl PriorityBands {
         }
     }
 
-    pub fn admitted(&mut self) {
+    /// Says whether the request entered by its age alone.
+    pub fn admitted(&mut self, handle: Handle) -> bool {
+        let by_age =
+            self.is_turn_of_the_oldest() && self.arrived.first_key_value().is_some_and(|(&oldest, _)| oldest == handle);
         self.admissions = (self.admissions + 1) % SHARE;
+        by_age
+    }
+
+    fn is_turn_of_the_oldest(&self) -> bool {
+        self.admissions + 1 >= SHARE
     }
 
     pub fn displaces(&self, waiting: &Waiting, running: &[Runner]) -> Option<Handle> {
@@ -109,20 +119,20 @@ mod tests {
 
     #[test]
     fn waiting_counts_like_a_band_every_tenth_of_a_second() {
-        let (bands, _) = bands(&[(-100, 0), (100, 19_900_000), (100, 20_100_000)]);
-        assert_eq!(order(&bands, 19_900_000), [2, 3, 1]);
-        assert_eq!(order(&bands, 20_100_000), [2, 1, 3], "20.1 s make up for 200 bands");
+        let (bands, _) = bands(&[(-99, 0), (100, 19_800_000), (100, 20_000_000), (-100, 0)]);
+        assert_eq!(order(&bands, 19_800_000), [2, 3, 1, 4]);
+        assert_eq!(order(&bands, 20_000_000), [2, 1, 3, 4], "20 s make up for 199 bands, but not for the batch class");
     }
 
     #[test]
     fn one_admission_in_sixteen_goes_to_whoever_waits_longest() {
-        let (mut bands, _) = bands(&[(-100, 0), (100, 0)]);
+        let (mut bands, handles) = bands(&[(-100, 0), (100, 0)]);
         for _ in 0..SHARE - 1 {
             assert_eq!(order(&bands, 0), [2, 1]);
-            bands.admitted();
+            assert!(!bands.admitted(handles[1]));
         }
         assert_eq!(order(&bands, 0), [1, 2]);
-        bands.admitted();
+        assert!(bands.admitted(handles[0]));
         assert_eq!(order(&bands, 0), [2, 1]);
     }
 

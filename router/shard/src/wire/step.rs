@@ -26,6 +26,10 @@ pub(crate) fn encode_step(
     plan: &StepPlan,
     sampling: &[Sampling],
 ) -> Result<(StepKind, Bytes), ShardError> {
+    if !(plan.swaps_out.is_empty() && plan.swaps_in.is_empty()) {
+        let reason = format!("step {} swaps blocks, and shards of this version offer no host memory", plan.step);
+        return Err(ShardError::Misuse { reason });
+    }
     let (kind, bytes) = if plan.chunks.is_empty() {
         (StepKind::Decode, decode_step(sequence, plan)?.encode_to_vec())
     } else {

@@ -45,7 +45,7 @@ prop_compose! {
 
 /// Row i is the i-th; those with a chunk are admitted.
 fn plan_of(rows: &[RowPlan]) -> (StepPlan, Vec<Sampling>) {
-    let mut plan = StepPlan { step: StepId(7), admitted: vec![], chunks: vec![], decodes: vec![], blocks: vec![] };
+    let mut plan = StepPlan::new(StepId(7));
     let mut parameters = vec![];
     for (row, planned) in (0u32..).zip(rows) {
         let (request, row) = (RequestId(row.into()), Row(row));

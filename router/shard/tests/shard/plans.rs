@@ -3,7 +3,7 @@
 use headrace_scheduler::{Admission, BlockId, Chunk, Decode, Epoch, RequestId, Row, StepId, StepPlan, TokenId, Tokens};
 
 pub fn plan(step: u64) -> StepPlan {
-    StepPlan { step: StepId(step), admitted: vec![], chunks: vec![], decodes: vec![], blocks: vec![] }
+    StepPlan::new(StepId(step))
 }
 
 /// A step whose only row gets its whole prompt.
