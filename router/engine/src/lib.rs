@@ -13,7 +13,6 @@
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
 //! | `pacing.rs` | when the next step goes out; pure |
 //! | `tenants.rs` | names of tenants become a bounded number of numbers; pure |
-//! | `policy_name.rs` | the word for each policy |
 //! | `published.rs`, `telemetry.rs`, `load_metrics.rs`, `health.rs` | what others may see while it runs |
 //!
 //! The scheduler decides; this crate waits and calls. Nothing here blocks the reactor: text is O(1) per token, tensors
@@ -34,7 +33,6 @@ mod landing;
 mod link;
 mod load_metrics;
 mod pacing;
-mod policy_name;
 mod published;
 mod stream;
 mod telemetry;
@@ -47,7 +45,6 @@ pub use generation::{
     FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, StopText, Terms, Timings, TopToken,
     Update,
 };
-pub use policy_name::policy_name;
 pub use published::{EngineSnapshot, EngineState};
 pub use stream::Generation;
 pub use tenants::DEFAULT as DEFAULT_TENANT;

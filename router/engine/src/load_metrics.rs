@@ -3,7 +3,6 @@
 use headrace_scheduler::{Micros, OverloadCause, PolicyKind, Stats};
 use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
 
-use crate::policy_name::policy_name;
 
 /// Handles, made once.
 pub(crate) struct LoadMetrics {
@@ -34,7 +33,7 @@ impl LoadMetrics {
     pub(crate) fn new(pool_tokens: u64, policy: PolicyKind) -> Self {
         describe();
         gauge!("tgi_batch_max_total_tokens").set(pool_tokens as f64);
-        gauge!("headrace_scheduling_policy_info", "policy" => policy_name(policy)).set(1.0);
+        gauge!("headrace_scheduling_policy_info", "policy" => policy.name()).set(1.0);
         Self {
             queue_size: gauge!("tgi_queue_size"),
             current_size: gauge!("tgi_batch_current_size"),

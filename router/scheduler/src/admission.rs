@@ -219,9 +219,7 @@ impl Scheduler {
                 let Some(forecast) = &self.forecast else { return true };
                 // Blocks that neither are available nor go with any row (those that rows share) are not to be had.
                 let capacity = u64::from((available + self.kv.leaving() + forecast.held).0);
-                // Answers are longer or shorter than expected: the watermark is for that too.
-                let peak = forecast.peak_with(newcomer, self.config.block_size);
-                peak + u64::from(self.watermark.0) <= capacity
+                forecast.peak_with(newcomer, self.config.block_size) <= capacity
             }
         }
     }

@@ -92,8 +92,12 @@ impl Scheduler {
             self.end(handle, FinishReason::EndOfSequence);
         } else if sequence.is_full() {
             self.end(handle, FinishReason::Length);
-        } else if sequence.place == Place::Waiting {
-            self.queue.grow(handle);
+        } else {
+            let (tenant, max_new, generated) = (sequence.tenant, sequence.max_new, sequence.generated());
+            sequence.passed = self.lengths.pass(tenant, max_new, generated, sequence.passed);
+            if sequence.place == Place::Waiting {
+                self.queue.grow(handle);
+            }
         }
     }
 

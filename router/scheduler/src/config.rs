@@ -104,6 +104,20 @@ pub enum PolicyKind {
     },
 }
 
+impl PolicyKind {
+    /// As `--scheduling-policy` says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fcfs => "fcfs",
+            Self::Priority => "priority",
+            Self::Fair => "fair",
+            Self::Shortest => "shortest",
+            Self::Static { .. } => "static",
+            Self::Dynamic { .. } => "dynamic",
+        }
+    }
+}
+
 /// What must fit before a request enters. All but the first are for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdmissionRule {

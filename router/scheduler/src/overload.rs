@@ -4,41 +4,69 @@ use crate::event::FinishReason;
 use crate::request::{Overload, OverloadCause, Request};
 use crate::scheduler::Scheduler;
 use crate::sequences::Handle;
+use crate::step_time::{ENOUGH_STEPS, StepShape};
 use crate::units::{Micros, Tokens};
 
 /// `retry_after` while nothing is known of how fast the queue is served.
 const UNKNOWN_DRAIN: Micros = Micros(1_000_000);
 
+/// Under `fair`, a tenant below its share is let in beyond the limit of requests, up to so many times the limit.
+const BEYOND: usize = 4;
+
 impl Scheduler {
-    /// May one more request wait? Under `fair` a full queue makes place for a tenant below its share.
+    /// May one more request wait? Under `fair` a full queue makes place for a tenant below its share: the newest waiting
+    /// request of the most loaded tenant leaves.
     pub(crate) fn check_load(&mut self, request: &Request, now: Micros) -> Result<(), Overload> {
-        let queued = self.queue.tokens();
-        let retry_after = self.rate.time_for(queued).unwrap_or(UNKNOWN_DRAIN);
-        let refuse = |cause| Err(Overload { cause, retry_after });
-        let tokens = Tokens(request.prompt.len() as u32);
-        // One request into an empty queue is always taken, whatever its length.
+        let retry_after = self.drain_time();
+        self.check_deadline(request, now).map_err(|cause| Overload { cause, retry_after })?;
+        let Some(cause) = self.is_full(request) else { return Ok(()) };
+        let newest = self.queue.policy.makes_place_for(request.tenant);
+        match newest.filter(|&newest| self.leaves_enough(newest, request)) {
+            Some(newest) => self.end(newest, FinishReason::Displaced),
+            None if self.may_come_beyond(request, &cause) => {}
+            None => return Err(Overload { cause, retry_after }),
+        }
+        Ok(())
+    }
+
+    fn is_full(&self, request: &Request) -> Option<OverloadCause> {
+        let (queued, tokens) = (self.queue.tokens(), Tokens(request.prompt.len() as u32));
         if let Some(limit) = self.config.max_queue_tokens
-            && queued > 0
-            && queued + u64::from(tokens.0) > limit
+            && !fits(queued, tokens, limit)
         {
-            return refuse(OverloadCause::QueueTokens { queued, tokens, limit });
+            return Some(OverloadCause::QueueTokens { queued, tokens, limit });
         }
-        if let (Some(deadline), Some(predicted)) = (request.deadline, self.rate.time_for(queued)) {
-            let left = deadline.saturating_sub(now);
-            if predicted >= left {
-                return refuse(OverloadCause::Deadline { predicted, left });
-            }
-        }
-        match self.config.max_concurrent_requests {
-            Some(limit) if self.sequences.len() >= limit as usize => {
-                let Some(newest) = self.queue.policy.makes_place_for(request.tenant) else {
-                    return refuse(OverloadCause::Requests { limit });
-                };
-                self.end(newest, FinishReason::Displaced);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+        let limit = self.config.max_concurrent_requests?;
+        (self.sequences.len() >= limit as usize).then_some(OverloadCause::Requests { limit })
+    }
+
+    /// The newcomer fits when this one has left.
+    fn leaves_enough(&self, newest: Handle, request: &Request) -> bool {
+        let left = self.queue.get(newest).map_or(0, |waiting| u64::from(waiting.uncached.0));
+        let (queued, tokens) = (self.queue.tokens() - left, Tokens(request.prompt.len() as u32));
+        self.config.max_queue_tokens.is_none_or(|limit| fits(queued, tokens, limit))
+    }
+
+    /// All of a flood may be running, so that nobody waits who could leave.
+    fn may_come_beyond(&self, request: &Request, cause: &OverloadCause) -> bool {
+        let OverloadCause::Requests { limit } = cause else { return false };
+        let room = self.sequences.len() < BEYOND * *limit as usize;
+        room && self.queue.policy.is_below_share(request.tenant)
+    }
+
+    /// Its first token comes after the queue and its own prompt.
+    fn check_deadline(&self, request: &Request, now: Micros) -> Result<(), OverloadCause> {
+        let Some(deadline) = request.deadline else { return Ok(()) };
+        let own = if self.times.steps() >= ENOUGH_STEPS { self.prefill_time(request) } else { Micros::ZERO };
+        let queue = self.rate.time_for(self.queue.tokens()).unwrap_or(Micros::ZERO);
+        let (predicted, left) = (queue + own, deadline.saturating_sub(now));
+        if predicted >= left { Err(OverloadCause::Deadline { predicted, left }) } else { Ok(()) }
+    }
+
+    fn prefill_time(&self, request: &Request) -> Micros {
+        let mut shape = StepShape::default();
+        shape.add_chunk(Tokens::ZERO, Tokens(request.prompt.len() as u32), true);
+        self.times.cost().predict(shape)
     }
 
     /// When the queue is predicted to be drained.
@@ -46,8 +74,8 @@ impl Scheduler {
         self.rate.time_for(self.queue.tokens()).unwrap_or(UNKNOWN_DRAIN)
     }
 
-    /// Ends requests that never ran and are of no use any more.
-    pub(crate) fn drop_late(&mut self, now: Micros) {
+    /// Ends requests that never ran and are of no use any more; `plan_step` does it too.
+    pub fn drop_late(&mut self, now: Micros) {
         while let Some(&(deadline, handle)) = self.deadlines.first() {
             if deadline > now {
                 return;
@@ -62,4 +90,9 @@ impl Scheduler {
             self.deadlines.remove(&(deadline, handle));
         }
     }
+}
+
+/// One request into an empty queue is always taken, whatever its length.
+fn fits(queued: u64, tokens: Tokens, limit: u64) -> bool {
+    queued == 0 || queued + u64::from(tokens.0) <= limit
 }

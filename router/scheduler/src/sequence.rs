@@ -38,6 +38,8 @@ pub(crate) struct Sequence {
     pub left_behind: Option<(Vec<BlockId>, Blocks)>,
     /// Its KV in host memory, while it waits after a preemption.
     pub swapped: Option<Swapped>,
+    /// Buckets of lengths that the answer is known to be beyond.
+    pub passed: u8,
     /// Length of the answer that admission counts on; grows when the answer does not end there.
     pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
@@ -88,6 +90,7 @@ impl Sequence {
             shared: Blocks::ZERO,
             left_behind: None,
             swapped: None,
+            passed: 0,
             expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,

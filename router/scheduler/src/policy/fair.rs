@@ -97,18 +97,26 @@ impl Fair {
         running.iter().rfind(|runner| runner.tenant == most && !runner.spared).map(|runner| runner.handle)
     }
 
-    pub fn makes_place_for(&self, tenant: Tenant) -> Option<Handle> {
+    /// With one request more, the tenant would still have no more than an equal share of all.
+    pub fn is_below_share(&self, tenant: Tenant) -> bool {
         let all: usize = self.active.values().map(Account::live).sum();
-        let own = self.active.get(&tenant).map_or(0, Account::live);
         let tenants = self.active.len() + usize::from(!self.active.contains_key(&tenant));
-        if (own + 1) * tenants > all {
+        (self.live(tenant) + 1) * tenants <= all
+    }
+
+    pub fn makes_place_for(&self, tenant: Tenant) -> Option<Handle> {
+        if !self.is_below_share(tenant) {
             return None;
         }
         let waits =
             |account: &Account| account.line.iter().rev().find(|turn| !turn.was_preempted()).map(|turn| turn.handle);
         let others = self.active.iter().filter(|(other, account)| **other != tenant && waits(account).is_some());
         let (_, most) = others.max_by_key(|(other, account)| (account.live(), Reverse(**other)))?;
-        if most.live() <= own + 1 { None } else { waits(most) }
+        if most.live() <= self.live(tenant) + 1 { None } else { waits(most) }
+    }
+
+    fn live(&self, tenant: Tenant) -> usize {
+        self.active.get(&tenant).map_or(0, Account::live)
     }
 
     fn account(&mut self, tenant: Tenant) -> &mut Account {

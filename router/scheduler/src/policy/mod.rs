@@ -165,6 +165,14 @@ impl Policy {
         }
     }
 
+    /// A full queue is no reason to refuse this tenant: it has less than others.
+    pub fn is_below_share(&self, tenant: Tenant) -> bool {
+        match self {
+            Self::Fair(fair) => fair.is_below_share(tenant),
+            _ => false,
+        }
+    }
+
     /// Who leaves a full queue for a newcomer of this tenant; `None`: the newcomer is refused.
     pub fn makes_place_for(&self, tenant: Tenant) -> Option<Handle> {
         match self {

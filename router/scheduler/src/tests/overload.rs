@@ -128,6 +128,33 @@ fn under_fair_a_flood_does_not_keep_another_tenant_out_of_a_full_queue() {
     assert_eq!(world.stories[&quiet].finished, Some(FinishReason::Length));
 }
 
+#[test]
+fn under_fair_a_tenant_below_its_share_is_let_in_although_all_of_the_flood_runs() {
+    let config = Config { policy: PolicyKind::Fair, max_concurrent_requests: Some(4), max_batch_size: 8, ..roomy() };
+    let mut world = World::new(config);
+    for _ in 0..4 {
+        of_tenant(&mut world, 1).expect("there is room");
+    }
+    world.step();
+    assert!(of_tenant(&mut world, 1).is_err());
+    let quiet = of_tenant(&mut world, 2).expect("below its share");
+    world.drain();
+    assert_eq!(world.stories[&quiet].finished, Some(FinishReason::Length));
+}
+
+#[test]
+fn under_fair_a_flood_of_tokens_makes_place_too() {
+    let config = Config { policy: PolicyKind::Fair, max_queue_tokens: Some(20), max_batch_size: 1, ..roomy() };
+    let mut world = World::new(config);
+    for _ in 0..6 {
+        of_tenant(&mut world, 1).expect("four tokens each");
+        world.plan();
+    }
+    assert!(matches!(cause(of_tenant(&mut world, 1)), OverloadCause::QueueTokens { .. }));
+    assert!(of_tenant(&mut world, 2).is_ok());
+    world.drain();
+}
+
 /// vllm#40004: with all rows taken a more urgent request could not displace one that runs.
 #[test]
 fn under_priority_an_urgent_request_takes_the_row_of_a_batch_job() {
