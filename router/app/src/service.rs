@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_engine::{Engine, EngineConfig, EngineTask, policy_name};
+use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::PolicyKind;
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
@@ -81,7 +81,9 @@ pub async fn start(
     let agreed = defaults::agree(config, &facts, &pool, eos)?;
     let limits = http_limits(config, &agreed);
     let metrics = install_metrics(&limits)?;
-    let (engine, task) = Engine::start(EngineConfig::new(agreed.scheduler.clone()), shard, tokenizer.clone()).await?;
+    let trace = config.trace.as_deref().map(trace_files).transpose()?;
+    let engine_config = EngineConfig { trace, ..EngineConfig::new(agreed.scheduler.clone()) };
+    let (engine, task) = Engine::start(engine_config, shard, tokenizer.clone()).await?;
     let state = ServerState::new(ServerParts {
         engine: engine.clone(),
         tokenizer,
@@ -175,6 +177,10 @@ async fn load_tokenizer(dir: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
     Ok(Arc::new(tokenizer?))
 }
 
+fn trace_files(path: &Path) -> Result<TraceFiles, Failure> {
+    TraceFiles::create(path).map_err(|reason| Failure::Trace { path: path.display().to_string(), reason })
+}
+
 fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
     let limits = &config.limits;
     Limits {
@@ -202,7 +208,7 @@ fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, 
         sha: None,
         docker_label: None,
         compute_type: facts.device.clone(),
-        scheduling_policy: policy_name(agreed.scheduler.policy),
+        scheduling_policy: agreed.scheduler.policy.name(),
         waiting_served_ratio: config.batching.waiting_served_ratio_permille as f32 / 1000.0,
         max_batch_total_tokens: agreed.pool.0,
         max_waiting_tokens: config.batching.max_waiting_tokens,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::trace::TraceFiles;
+
 /// Fixed for an engine's life.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -9,6 +11,8 @@ pub struct EngineConfig {
     /// Updates that a reader may leave unread before its generation is cancelled; at least 1.
     pub stream_buffer: usize,
     pub recovery: Recovery,
+    /// Where the scheduler's inputs and plans are recorded.
+    pub trace: Option<TraceFiles>,
 }
 
 impl EngineConfig {
@@ -17,7 +21,7 @@ impl EngineConfig {
 
     /// The default buffer, and no recovery.
     pub fn new(scheduler: headrace_scheduler::Config) -> Self {
-        Self { scheduler, stream_buffer: Self::DEFAULT_STREAM_BUFFER, recovery: Recovery::Fail }
+        Self { scheduler, stream_buffer: Self::DEFAULT_STREAM_BUFFER, recovery: Recovery::Fail, trace: None }
     }
 }
 

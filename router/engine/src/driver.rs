@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
-use headrace_scheduler::{Admission, Micros, RequestId, Scheduler};
+use headrace_scheduler::trace::TracedScheduler;
+use headrace_scheduler::{Admission, Micros, RequestId};
 use headrace_shard::{LogicalShard, Sampling, Session, ShardError};
 use headrace_text::Tokenizer;
 use tokio::sync::mpsc;
@@ -24,6 +25,7 @@ use crate::pacing::{Pacing, Shape};
 use crate::published::Published;
 use crate::telemetry::Telemetry;
 use crate::tenants::Tenants;
+use crate::trace::Tracing;
 
 /// The reactor's timers are a millisecond coarse, and late rather than early.
 const TIMER_GRAIN: Micros = Micros(1_000);
@@ -42,13 +44,14 @@ pub enum EngineStopped {
 }
 
 pub(crate) struct Driver {
-    pub(crate) scheduler: Scheduler,
+    pub(crate) scheduler: TracedScheduler,
     pub(crate) answers: HashMap<RequestId, Answer>,
     pub(crate) sent: SentSteps,
     pub(crate) pacing: Pacing,
     pub(crate) telemetry: Telemetry,
     /// Answers that got a token this turn; kept for its allocation.
     pub(crate) grown: Vec<RequestId>,
+    tracing: Tracing,
     link: Link,
     pub(crate) tokenizer: Arc<Tokenizer>,
     commands: mpsc::Receiver<Command>,
@@ -82,7 +85,9 @@ impl Driver {
     ) -> Self {
         let pool_tokens = u64::from(config.scheduler.total_blocks.0) * u64::from(config.scheduler.block_size.0);
         let policy = config.scheduler.policy;
-        let scheduler = Scheduler::new(config.scheduler);
+        let mut scheduler = TracedScheduler::new(config.scheduler);
+        let mut tracing = Tracing::new(config.trace);
+        tracing.begin(&mut scheduler);
         let published = Arc::new(Published::new(&scheduler.stats(), scheduler.drain_time()));
         Self {
             scheduler,
@@ -91,6 +96,7 @@ impl Driver {
             pacing: Pacing::default(),
             telemetry: Telemetry::new(pool_tokens, policy),
             grown: Vec::new(),
+            tracing,
             link: Link::new(shard, session, config.recovery),
             tokenizer,
             commands,
@@ -162,6 +168,7 @@ impl Driver {
             let arrival = self.link.lost(error);
             self.session_changed(arrival)?;
         }
+        self.tracing.turn(&mut self.scheduler);
         self.publish();
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! | `landing.rs` | a step's result becomes tokens, updates and ends |
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
 //! | `pacing.rs` | when the next step goes out; pure |
+//! | `trace.rs` | the scheduler's trace in files |
 //! | `tenants.rs` | names of tenants become a bounded number of numbers; pure |
 //! | `published.rs`, `telemetry.rs`, `load_metrics.rs`, `health.rs` | what others may see while it runs |
 //!
@@ -37,6 +38,7 @@ mod published;
 mod stream;
 mod telemetry;
 mod tenants;
+mod trace;
 
 pub use config::{EngineConfig, Recovery};
 pub use driver::EngineStopped;
@@ -48,3 +50,4 @@ pub use generation::{
 pub use published::{EngineSnapshot, EngineState};
 pub use stream::Generation;
 pub use tenants::DEFAULT as DEFAULT_TENANT;
+pub use trace::TraceFiles;

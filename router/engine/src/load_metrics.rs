@@ -3,7 +3,6 @@
 use headrace_scheduler::{Micros, OverloadCause, PolicyKind, Stats};
 use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
 
-
 /// Handles, made once.
 pub(crate) struct LoadMetrics {
     queue_size: Gauge,

@@ -94,6 +94,7 @@ pub fn service(
         logs: logs(&process)?,
         graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
         step_timeout: Duration::from_secs(process.step_timeout),
+        trace: process.trace,
         warnings,
     })
 }

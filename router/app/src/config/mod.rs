@@ -82,6 +82,8 @@ pub struct ServiceConfig {
     pub logs: LogConfig,
     pub graceful_termination: Duration,
     pub step_timeout: Duration,
+    /// Where the scheduler's trace goes.
+    pub trace: Option<PathBuf>,
     /// One sentence for each flag that was accepted without effect.
     pub warnings: Vec<String>,
 }

@@ -107,6 +107,10 @@ pub struct ProcessFlags {
     /// Seconds that running requests have to finish after the first SIGTERM or SIGINT. A second signal ends at once.
     #[arg(long, short, env, value_name = "SECONDS", default_value_t = 90)]
     pub graceful_termination_timeout: u64,
+    /// Record every input and plan of the scheduler in FILE.000001, FILE.000002, …: what `headrace simulate --replay`
+    /// reads. No text and no token ids; the last eight files of 32 MB are kept.
+    #[arg(long, env, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Seconds a shard has to answer one step before it counts as dead.
     #[arg(long, env, value_name = "SECONDS", default_value_t = 120)]
     pub step_timeout: u64,

@@ -5,4 +5,5 @@ mod failures;
 mod leaving;
 mod order;
 mod terms;
+mod trace;
 mod world;

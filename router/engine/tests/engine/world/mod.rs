@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headrace_engine::{
     Engine, EngineConfig, EngineTask, Finished, GeneratedToken, Generation, GenerationError, GenerationRequest,
-    Recovery, StopText, Terms, Update,
+    Recovery, StopText, Terms, TraceFiles, Update,
 };
 use headrace_scheduler::{Blocks, Config, PolicyKind, TokenId, Tokens};
 use headrace_shard::{CostModel, FakeHandle, FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
@@ -33,6 +33,7 @@ pub struct Setup {
     pub step: Duration,
     pub stream_buffer: usize,
     pub recovery: Recovery,
+    pub trace: Option<TraceFiles>,
 }
 
 impl Default for Setup {
@@ -50,6 +51,7 @@ impl Default for Setup {
             step: Duration::from_millis(30),
             stream_buffer: 1024,
             recovery: Recovery::Fail,
+            trace: None,
         }
     }
 }
@@ -92,7 +94,8 @@ impl Setup {
             preempt_once_seed: self.preempt_once_seed,
             ..Config::default()
         };
-        let config = EngineConfig { scheduler, stream_buffer: self.stream_buffer, recovery: self.recovery };
+        let config =
+            EngineConfig { scheduler, stream_buffer: self.stream_buffer, recovery: self.recovery, trace: self.trace };
         let (engine, task) = Engine::start(config, shard, tokenizer::bytes()).await.expect("starts");
         World { engine, task, handle: fake.handle(), fake }
     }
