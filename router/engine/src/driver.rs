@@ -23,7 +23,7 @@ use crate::link::{Arrival, Link};
 use crate::pacing::{Pacing, Shape};
 use crate::published::Published;
 use crate::stream::{Deliverer, Generation};
-use crate::telemetry::{CancelCause, Telemetry};
+use crate::telemetry::Telemetry;
 
 /// The reactor's timers are a millisecond coarse, and late rather than early.
 const TIMER_GRAIN: Micros = Micros(1_000);
@@ -36,6 +36,9 @@ pub enum EngineStopped {
     Unused,
     #[error("the shard died: {0}")]
     ShardDied(String),
+    /// It was told to end.
+    #[error("it was closed")]
+    Closed,
     /// The task itself failed.
     #[error("its task broke: {0}")]
     Broken(String),
@@ -57,6 +60,8 @@ pub(crate) struct Driver {
     stream_buffer: usize,
     /// Prompt and answer tokens, at most, of what runs.
     running_budget: u64,
+    /// Told to end: nothing runs any more, and the task is about to return.
+    pub(crate) closed: bool,
     /// Moment 0.
     began: Instant,
 }
@@ -94,6 +99,7 @@ impl Driver {
             published,
             stream_buffer: config.stream_buffer,
             running_budget: 0,
+            closed: false,
             began: Instant::now(),
         }
     }
@@ -111,6 +117,7 @@ impl Driver {
         loop {
             let wake = self.wait().await;
             match self.turn(wake) {
+                Ok(()) if self.closed => return EngineStopped::Closed,
                 Ok(()) if self.commands.is_closed() && self.commands.is_empty() && self.answers.is_empty() => {
                     return self.stop(EngineStopped::Unused);
                 }
@@ -151,6 +158,9 @@ impl Driver {
             let Ok(command) = self.commands.try_recv() else { break };
             self.obey(command);
         }
+        if self.closed {
+            return Ok(());
+        }
         self.let_departed_go();
         if let Err(error) = self.send() {
             let arrival = self.link.lost(error);
@@ -168,6 +178,7 @@ impl Driver {
                 drop(reply.send(self.submit(request, submitted)));
             }
             Command::Ping(reply) => drop(reply.send(())),
+            Command::Close(reply) => drop(reply.send(self.close())),
         }
     }
 
@@ -192,10 +203,10 @@ impl Driver {
     /// Cancels every request whose reader left; one that has ended meanwhile is not there any more.
     fn let_departed_go(&mut self) {
         let now = self.now();
-        for request in self.departures.take() {
+        for (request, cause) in self.departures.take() {
             if self.remove(request).is_some() {
                 self.scheduler.cancel(request, now);
-                self.telemetry.cancelled(CancelCause::ClientLeft);
+                self.telemetry.cancelled(cause);
             }
         }
         self.deliver_events(&mut [], now);
@@ -294,7 +305,8 @@ impl Driver {
 
     fn stop(&mut self, stopped: EngineStopped) -> EngineStopped {
         if let EngineStopped::ShardDied(reason) = &stopped {
-            tracing::error!(reason, failed = self.answers.len(), "the shard died; every generation fails");
+            let failed = self.answers.len();
+            tracing::warn!(reason, failed, "the session with the shard is over; every generation fails");
             // Dead first: whoever learns of a failed generation must not be told that the engine serves.
             self.published.die(reason);
             for (_, answer) in self.answers.drain() {
@@ -302,6 +314,16 @@ impl Driver {
             }
         }
         stopped
+    }
+
+    /// Cuts off whatever still runs, and says how many that were. The state stays what it is: refusals go on to say that
+    /// the server shuts down.
+    pub(crate) fn close(&mut self) -> usize {
+        self.published.drain();
+        self.closed = true;
+        let cut_off = self.answers.len();
+        self.answers.drain().for_each(|(_, answer)| answer.fail(GenerationError::CutOff));
+        cut_off
     }
 
     fn moment(&self, instant: Instant) -> Micros {
@@ -312,6 +334,9 @@ impl Driver {
 impl Drop for Driver {
     /// Whatever ended the task, nobody waits for it in vain.
     fn drop(&mut self) {
-        self.published.die("the engine's task has ended");
+        match self.closed {
+            true => self.published.set_idle(true),
+            false => self.published.die("the engine's task has ended"),
+        }
     }
 }

@@ -45,6 +45,11 @@ impl Call {
         Self { state, caller, received, admitted: None, ended: false }
     }
 
+    /// The client took nothing of its answer for too long.
+    pub fn stalled(&self) -> bool {
+        self.caller.stalled()
+    }
+
     pub fn state(&self) -> &ServerState {
         &self.state
     }
@@ -123,9 +128,16 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if !self.ended {
+        if self.ended {
+            return;
+        }
+        let (route, request_id) = (self.caller.route(), self.caller.id());
+        if self.caller.stalled() {
+            self.state.requests.failure("slow_reader");
+            tracing::info!(route, request_id, "Cancelled: the client took nothing of its answer for too long");
+        } else {
             self.state.requests.failure("dropped");
-            tracing::info!(route = self.caller.route(), request_id = self.caller.id(), "Left by the client");
+            tracing::info!(route, request_id, "Left by the client");
         }
     }
 }

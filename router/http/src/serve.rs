@@ -6,14 +6,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tower::ServiceExt;
 
-use crate::stall::Stalling;
+use crate::stall::{Stalled, Stalling};
 
 /// Serves `app` on `listener` until `shutdown` is ready; then finishes the answers under way and returns.
 ///
@@ -96,7 +99,12 @@ async fn connection(stream: TcpStream, app: Router, bounds: Bounds, mut stopping
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot set TCP_NODELAY: {error}");
     }
-    let stream = TokioIo::new(Stalling::new(stream, bounds.write_stall));
+    let stalled = Stalled::default();
+    let stream = TokioIo::new(Stalling::new(stream, bounds.write_stall, stalled.clone()));
+    let app = app.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(stalled.clone());
+        request
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_time)
