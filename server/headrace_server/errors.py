@@ -26,3 +26,12 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an operator reads about an error. One of ours says all of it; of any other the type says half."""
+    text = str(error).strip()
+    if isinstance(error, HeadraceError):
+        return " ".join(text.split())
+    first = text.splitlines()[0] if text else "no further words"
+    return f"unexpected {type(error).__name__}: {first}; --log-level debug shows where it happened"

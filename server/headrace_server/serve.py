@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -47,7 +46,8 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
     model = ModelThread()
     loaded = model.submit(lambda: _load(flags, config))
     server = grpc.aio.server(options=OPTIONS)
-    add_ShardServicer_to_server(ShardService(flags, model, loaded), server)
+    service = ShardService(flags, model, loaded)
+    add_ShardServicer_to_server(service, server)
     address = _bind(server, flags.address)
     await server.start()
     LOGGER.info("listening on %s; loading the model", address)
@@ -58,9 +58,9 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
             await stopped
         LOGGER.info("ending: %s", stopped.result())
     finally:
+        service.end("the shard ends")
         await server.stop(GRACE_SECONDS)
-        if flags.address.startswith("unix:"):
-            Path(flags.address.removeprefix("unix:")).unlink(missing_ok=True)
+        flags.remove_socket()
 
 
 def _load(flags: ServeFlags, config: ModelConfig) -> Any:

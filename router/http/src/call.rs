@@ -88,7 +88,10 @@ impl Call {
         self.ended = true;
         self.state.requests.failure(error.failure());
         let (route, request_id) = (self.caller.route(), self.caller.id());
-        if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
+        if matches!(error, ApiError::CutOff) {
+            // Not a failure of the server: somebody ended it.
+            tracing::warn!(route, request_id, error_type = error.error_type(), "Cut off by the shutdown");
+        } else if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
             tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
         } else {
             // The sentence may repeat what the client sent: not for logs.

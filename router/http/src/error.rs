@@ -45,7 +45,9 @@ pub(crate) enum ApiError {
     Late(GenerationError),
     #[error("The server is shutting down. Send the request to another replica, or try again later")]
     ShuttingDown,
-    #[error("The server shut down before the answer was finished. Send the request to another replica, or try again later")]
+    #[error(
+        "The server shut down before the answer was finished. Send the request to another replica, or try again later"
+    )]
     CutOff,
     #[error("Request failed during generation: {reason}")]
     Generation { reason: String },
