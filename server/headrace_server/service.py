@@ -31,10 +31,11 @@ class ShardService(ShardServicer):
         self._model = model
         self._loaded = loaded
         self._warm = False
+        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(model, self._reset)
 
     async def Info(self, request: pb.InfoRequest, context: grpc.aio.ServicerContext) -> pb.InfoResponse:
-        runner = await self._answer("Info", context, asyncio.shield(self._loaded))
+        runner = await self._answer("Info", context, self._loaded)
         config = runner.model.config
         return pb.InfoResponse(
             model_type=config.model_type,
@@ -57,7 +58,7 @@ class ShardService(ShardServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "max_batch_size and max_batch_prefill_tokens must be at least 1"
             )
-        runner = await self._answer("Warmup", context, asyncio.shield(self._loaded))
+        runner = await self._answer("Warmup", context, self._loaded)
         self._warm = False
         self._sessions.end("Warmup makes a new KV pool")
         limits = Limits(
@@ -135,15 +136,20 @@ class ShardService(ShardServicer):
         self._loaded.result().reset()
 
     def end(self, reason: str) -> None:
-        """End the session, if there is one: its streams are told why, instead of being broken off."""
+        """The process is about to end: open streams and waiting calls are told why, instead of being broken off."""
         self._sessions.end(reason)
+        if not self._ending.done():
+            self._ending.set_result(reason)
 
     async def _answer(self, call: str, context: grpc.aio.ServicerContext, wanted: asyncio.Future) -> Any:
         """What the model thread makes of it. Its errors become the call's status: one sentence, no traceback."""
         if not self._loaded.done():
             LOGGER.info("%s waits until the model is loaded", call)
+        await asyncio.wait((wanted, self._ending), return_when=asyncio.FIRST_COMPLETED)
+        if not wanted.done():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._ending.result())
         try:
-            return await wanted
+            return wanted.result()
         except HeadraceError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, one_line(error))
         except Exception as error:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-
 GREEDY_BELOW = 1e-5
 """A temperature below it is greedy: the likeliest token has all of the mass then, and logits ÷ temperature would leave
 float32's range long before 0 is reached."""

@@ -82,8 +82,7 @@ class Checkpoint:
         if self._left:
             shown = ", ".join(sorted(self._left)[:3])
             raise WeightsError(
-                f"{len(self._left)} tensors of the checkpoint have no place in the model "
-                f"(such as {shown}); {ADVICE}"
+                f"{len(self._left)} tensors of the checkpoint have no place in the model (such as {shown}); {ADVICE}"
             )
 
     def _mapped(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -104,7 +103,6 @@ class Checkpoint:
         if tensor.dtype not in _FLOATS:
             raise WeightsError(f"tensor '{name}' of {path} is {tensor.dtype}; weights must be floating-point")
         return tensor
-
 
     def _blamed(self, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         """Fields of config.json that say the sizes which differ, as far as a field says one."""
