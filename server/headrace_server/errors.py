@@ -7,6 +7,8 @@ HeadraceError
 └── ProtocolError   the router sent a message that cannot be executed: the whole step fails
 """
 
+import sys
+
 
 class HeadraceError(Exception):
     """Base of all errors that are reported as one line instead of a traceback."""
@@ -26,6 +28,12 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+def report(error: BaseException) -> int:
+    """Print the process's closing line; returns its exit status."""
+    print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+    return 1
 
 
 def one_line(error: BaseException) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 from headrace_server.errors import ConfigError
 
-
 LARGEST = 2**31 - 1  # of a size; beyond it products of two no longer fit 64 bits
 
 

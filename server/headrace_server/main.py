@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from headrace_server.errors import HeadraceError, one_line
+from headrace_server.errors import HeadraceError, report
 
 USAGE = """\
 usage: python -m headrace_server serve …     serve one shard of a model over gRPC
@@ -22,8 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _serve(arguments[1:]) if command == "serve" else _prepare(arguments[1:])
     except HeadraceError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
-        return 1
+        return report(error)
 
 
 def _serve(argv: Sequence[str]) -> int:
@@ -35,13 +34,7 @@ def _serve(argv: Sequence[str]) -> int:
         parent.exit_with(parsed.parent_pid, parsed.remove_socket)
     from headrace_server import serve
 
-    try:
-        return serve.run(parsed)
-    except HeadraceError:
-        raise
-    except Exception as error:
-        log.LOGGER.debug("this is where it happened", exc_info=error)
-        raise HeadraceError(one_line(error)) from None
+    return serve.run(parsed)
 
 
 def _prepare(argv: Sequence[str]) -> int:
