@@ -78,6 +78,7 @@ doctor:
 
 binary: doctor
 	@cargo build --release --bin headrace
+	@ln -sf headrace target/release/text-generation-launcher
 
 # The shard's environment: installed packages, generated protocol code, the CPU kernels.
 shard: doctor $(VENV)/.runtime
