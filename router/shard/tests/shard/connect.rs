@@ -108,7 +108,7 @@ async fn a_pool_that_does_not_fit_is_refused_with_the_ranks_name_and_both_number
     shards[1].settings.change(|unary| unary.blocks = 60);
     let limits = WarmupLimits { blocks: Some(Blocks(90)), ..LIMITS };
     let error = logical.warmup(&limits).await.unwrap_err();
-    assert_eq!(error.to_string(), "rank 1 refused Warmup: 90 blocks asked, 60 fit");
+    assert_eq!(error.to_string(), "rank 1: 90 blocks asked, 60 fit");
 }
 
 #[tokio::test]
