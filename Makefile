@@ -21,7 +21,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help launch build test test-rust test-python test-integration soak check bench sim wheels clean doctor binary shard FORCE
+.PHONY: help launch build test test-rust test-python test-integration soak check bench bench-live sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ bench: build $(VENV)/.tests ## Measure beside transformers' static batching, in 
 sim: binary ## Run the scheduler against cost models: golden scenarios, policies side by side, pictures in docs/images
 	scripts/simulate
 
+bench-live: build $(VENV)/.tests ## Measure the scheduler's promises on the real server (about 15 minutes, idle machine)
+	$(VENV)/bin/python integration-tests/bench/live.py
+
 wheels: shard $(VENV)/.tests ## Build what PyPI would carry into dist/
 	scripts/build-wheels
 
@@ -75,6 +78,7 @@ doctor:
 
 binary: doctor
 	@cargo build --release --bin headrace
+	@ln -sf headrace target/release/text-generation-launcher
 
 # The shard's environment: installed packages, generated protocol code, the CPU kernels.
 shard: doctor $(VENV)/.runtime

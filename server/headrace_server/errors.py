@@ -7,6 +7,8 @@ HeadraceError
 └── ProtocolError   the router sent a message that cannot be executed: the whole step fails
 """
 
+import sys
+
 
 class HeadraceError(Exception):
     """Base of all errors that are reported as one line instead of a traceback."""
@@ -26,3 +28,18 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+def report(error: BaseException) -> int:
+    """Print the process's closing line; returns its exit status."""
+    print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+    return 1
+
+
+def one_line(error: BaseException) -> str:
+    """What an operator reads about an error. One of ours says all of it; of any other the type says half."""
+    text = str(error).strip()
+    if isinstance(error, HeadraceError):
+        return " ".join(text.split())
+    first = text.splitlines()[0] if text else "no further words"
+    return f"unexpected {type(error).__name__}: {first}; --log-level debug shows where it happened"

@@ -6,6 +6,8 @@ from typing import Any
 
 from headrace_server.errors import ConfigError
 
+LARGEST = 2**31 - 1  # of a size; beyond it products of two no longer fit 64 bits
+
 
 class Fields:
     """The fields of one JSON object. `path` leads to it, for messages: "config.json" or "config.json: rope_scaling"."""
@@ -47,6 +49,8 @@ class Fields:
         value = self._get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.error(name, f"is {value!r}; it must be a positive integer")
+        if value > LARGEST:
+            raise self.error(name, f"is {value}, more than any model has; correct it")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,18 @@ class ServeFlags:
     num_threads: int
     device: str
     parent_pid: int | None  # this process ends when that one does
+    owns_socket_directory: bool  # it was made for the socket alone, so it goes with it
     json_output: bool
+
+    def remove_socket(self) -> None:
+        """Leave nothing of the socket behind. What is gone already, or is not ours, is left alone."""
+        if not self.address.startswith("unix:"):
+            return
+        socket = Path(self.address.removeprefix("unix:"))
+        with suppress(OSError):
+            socket.unlink(missing_ok=True)
+            if self.owns_socket_directory:
+                socket.parent.rmdir()  # only if it is empty
 
 
 def parse_serve(argv: Sequence[str]) -> ServeFlags:
@@ -51,6 +63,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
         parent_pid=arguments.parent_pid,
+        owns_socket_directory=arguments.uds_owner == "launcher",
         json_output=arguments.json_output,
     )
 
@@ -74,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
         "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"
     )
     add("--device", choices=DEVICES, default="auto", help="where tensors live (default auto: a GPU if there is one)")
+    add(
+        "--uds-owner",
+        choices=("user", "launcher"),
+        default="user",
+        help="launcher: the socket's directory was made for it alone and is removed with it",
+    )
     add("--parent-pid", type=int, help="exit when this process ends")
     add("--json-output", action="store_true", help="log JSON lines")
     return parser

@@ -1,12 +1,15 @@
 """Turns flags and a model directory into a Runner: picks device and type, reads the weights."""
 
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from headrace_server.attention.paged import PagedAttention
-from headrace_server.errors import ConfigError
+from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
@@ -23,7 +26,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     if device.type == "cpu":
         torch.set_num_threads(flags.num_threads)
     backend = PagedAttention(config.num_kv_heads, config.head_dim, flags.block_size, device)
-    with Checkpoint(flags.model_dir, dtype, device) as checkpoint:
+    with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint, out_of_memory_is_a_sentence(flags):
         model = model_class(config)(config, checkpoint, backend, device)
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
@@ -35,6 +38,23 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         backend.block_size,
     )
     return Runner(model, backend, dtype, device)
+
+
+@contextmanager
+def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
+    """torch has several types and texts for it. Raises CapacityError instead of any of them."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or _NO_MEMORY.search(str(error)):
+            raise CapacityError(
+                f"the model of {flags.model_dir} does not fit into memory: {str(error).splitlines()[0]}; "
+                "correct the sizes in config.json (such as 'max_position_embeddings'), or take a smaller model"
+            ) from None
+        raise
+
+
+_NO_MEMORY = re.compile(r"alloc|not enough memory|out of memory|overflow", re.IGNORECASE)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -33,4 +33,5 @@ def configure(json_output: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if json_output else _PlainFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    LOGGER.setLevel(logging.INFO)
+    # Whoever reads JSON lines chooses by their level; a person is spared the details.
+    LOGGER.setLevel(logging.DEBUG if json_output else logging.INFO)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from headrace_server.errors import HeadraceError
+from headrace_server.errors import HeadraceError, report
 
 USAGE = """\
 usage: python -m headrace_server serve …     serve one shard of a model over gRPC
@@ -22,8 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _serve(arguments[1:]) if command == "serve" else _prepare(arguments[1:])
     except HeadraceError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
+        return report(error)
 
 
 def _serve(argv: Sequence[str]) -> int:
@@ -32,7 +31,7 @@ def _serve(argv: Sequence[str]) -> int:
     parsed = flags.parse_serve(argv)
     log.configure(parsed.json_output)
     if parsed.parent_pid is not None:
-        parent.exit_with(parsed.parent_pid)
+        parent.exit_with(parsed.parent_pid, parsed.remove_socket)
     from headrace_server import serve
 
     return serve.run(parsed)

@@ -9,21 +9,23 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 
 EXIT_CODE = 0  # the parent is gone: nobody is left to call this a failure
 POLL_SECONDS = 0.5
 
 
-def exit_with(parent_pid: int) -> None:
-    """Start the watcher. The process exits within POLL_SECONDS of the parent's end, without cleanup."""
-    threading.Thread(target=_watch, args=(parent_pid,), name="parent-watcher", daemon=True).start()
+def exit_with(parent_pid: int, last: Callable[[], None]) -> None:
+    """Start the watcher. The process exits within POLL_SECONDS of the parent's end, without cleanup but for `last`."""
+    threading.Thread(target=_watch, args=(parent_pid, last), name="parent-watcher", daemon=True).start()
 
 
-def _watch(parent_pid: int) -> None:
+def _watch(parent_pid: int, last: Callable[[], None]) -> None:
     try:
         _wait_on_pidfd(parent_pid)
     except OSError:
         _wait_by_polling(parent_pid)
+    last()
     # The model thread may be deep in a kernel: no orderly shutdown would end in time. Tensors need no cleanup.
     os._exit(EXIT_CODE)
 

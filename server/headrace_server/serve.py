@@ -8,12 +8,11 @@ import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from headrace_server.errors import ConfigError
+from headrace_server.errors import ConfigError, report
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.model_thread import ModelThread
@@ -33,13 +32,22 @@ OPTIONS = (
 
 
 def run(flags: ServeFlags) -> int:
-    """Serve until SIGTERM or SIGINT, then end the process. Raises HeadraceError if the model cannot be served."""
+    """Serve until SIGTERM or SIGINT, or until loading fails, then end the process.
+
+    Raises HeadraceError if the model directory shows at once that it cannot be served.
+    """
     config = read_config(flags.model_dir)
     checkpoint_files(flags.model_dir)
-    asyncio.run(_serve(flags, config))
-    # The model thread may be in the middle of a step; leaving through the interpreter's shutdown would wait for it.
+    status = 0
+    try:
+        asyncio.new_event_loop().run_until_complete(_serve(flags, config))
+    except Exception as error:
+        LOGGER.debug("this is where it happened", exc_info=error)
+        status = report(error)
+    # The model thread may be in the middle of a step; leaving through the interpreter's shutdown would wait for it. And
+    # tasks of the gRPC server that have all but ended need not be cancelled, which it would log.
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
@@ -47,7 +55,8 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
     model = ModelThread()
     loaded = model.submit(lambda: _load(flags, config))
     server = grpc.aio.server(options=OPTIONS)
-    add_ShardServicer_to_server(ShardService(flags, model, loaded), server)
+    service = ShardService(flags, model, loaded)
+    add_ShardServicer_to_server(service, server)
     address = _bind(server, flags.address)
     await server.start()
     LOGGER.info("listening on %s; loading the model", address)
@@ -58,9 +67,9 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
             await stopped
         LOGGER.info("ending: %s", stopped.result())
     finally:
+        service.end("the shard ends")
         await server.stop(GRACE_SECONDS)
-        if flags.address.startswith("unix:"):
-            Path(flags.address.removeprefix("unix:")).unlink(missing_ok=True)
+        flags.remove_socket()
 
 
 def _load(flags: ServeFlags, config: ModelConfig) -> Any:

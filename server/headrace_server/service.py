@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from headrace_server import __version__, wire
-from headrace_server.errors import CapacityError, ProtocolError
+from headrace_server.errors import HeadraceError, ProtocolError, one_line
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.memory import Limits
@@ -31,10 +31,11 @@ class ShardService(ShardServicer):
         self._model = model
         self._loaded = loaded
         self._warm = False
+        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(model, self._reset)
 
     async def Info(self, request: pb.InfoRequest, context: grpc.aio.ServicerContext) -> pb.InfoResponse:
-        runner = await self._runner("Info")
+        runner = await self._answer("Info", context, self._loaded)
         config = runner.model.config
         return pb.InfoResponse(
             model_type=config.model_type,
@@ -57,7 +58,7 @@ class ShardService(ShardServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "max_batch_size and max_batch_prefill_tokens must be at least 1"
             )
-        runner = await self._runner("Warmup")
+        runner = await self._answer("Warmup", context, self._loaded)
         self._warm = False
         self._sessions.end("Warmup makes a new KV pool")
         limits = Limits(
@@ -66,10 +67,7 @@ class ShardService(ShardServicer):
             request.max_total_tokens,
             request.num_blocks if request.HasField("num_blocks") else None,
         )
-        try:
-            report = await self._model.submit(lambda: warm_up(runner, limits))
-        except CapacityError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits)))
         self._warm = True
         return pb.WarmupResponse(
             num_blocks=report.num_blocks,
@@ -137,10 +135,26 @@ class ShardService(ShardServicer):
     def _reset(self) -> None:
         self._loaded.result().reset()
 
-    async def _runner(self, call: str) -> Any:
+    def end(self, reason: str) -> None:
+        """The process is about to end: open streams and waiting calls are told why, instead of being broken off."""
+        self._sessions.end(reason)
+        if not self._ending.done():
+            self._ending.set_result(reason)
+
+    async def _answer(self, call: str, context: grpc.aio.ServicerContext, wanted: asyncio.Future) -> Any:
+        """What the model thread makes of it. Its errors become the call's status: one sentence, no traceback."""
         if not self._loaded.done():
             LOGGER.info("%s waits until the model is loaded", call)
-        return await asyncio.shield(self._loaded)
+        await asyncio.wait((wanted, self._ending), return_when=asyncio.FIRST_COMPLETED)
+        if not wanted.done():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._ending.result())
+        try:
+            return wanted.result()
+        except HeadraceError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, one_line(error))
+        except Exception as error:
+            LOGGER.debug("%s failed", call, exc_info=error)
+            await context.abort(grpc.StatusCode.INTERNAL, one_line(error))
 
 
 def _session_number(context: grpc.aio.ServicerContext) -> int:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,60 @@ def test_the_shard_ends_when_its_parent_is_killed(
     assert step is None or step.code() is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.parametrize(("owner", "kept"), [("launcher", False), ("user", True)])
+def test_what_was_made_for_the_socket_goes_when_the_launcher_is_killed(
+    owner: str, kept: bool, tiny_llama: TinyModel, tmp_path: Path, parent: subprocess.Popen[bytes]
+) -> None:
+    home = tmp_path / "headrace-home"
+    home.mkdir()
+    process = start(tiny_llama.directory, home / "s.sock", "--parent-pid", str(parent.pid), "--uds-owner", owner)
+    with grpc.insecure_channel(f"unix:{home / 's.sock'}") as channel:
+        ShardStub(channel).Info(pb.InfoRequest(), wait_for_ready=True, timeout=60)
+        parent.kill()
+        parent.wait()
+        process.communicate(timeout=10)
+    assert not (home / "s.sock").exists()
+    assert home.exists() == kept
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a step"])
+def test_streams_that_are_open_at_sigterm_are_told_why_and_leave_no_traceback(
+    busy: bool, shard: tuple[subprocess.Popen[str], grpc.Channel]
+) -> None:
+    process, channel = shard
+    if busy:
+        answers = begin_a_long_step(channel)
+    else:
+        ShardStub(channel).Warmup(pb.WarmupRequest(max_batch_size=1, max_batch_prefill_tokens=32), timeout=60)
+        answers = ShardStub(channel).Prefill(held_open(), metadata=(("headrace-session", "1"),))
+        answers.initial_metadata()
+    process.send_signal(signal.SIGTERM)
+    process.wait(10)
+    assert answers.code() is grpc.StatusCode.ABORTED
+    assert answers.details().endswith("the shard ends")
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+
+
+def held_open() -> Iterator[pb.PrefillStep]:
+    """A stream that the client does not close."""
+    threading.Event().wait(30)
+    yield from ()
+
+
+def test_a_call_that_waits_for_the_model_at_sigterm_is_told_why_and_leaves_no_traceback(
+    slow_llama: TinyModel, tmp_path: Path
+) -> None:
+    process = start(slow_llama.directory, tmp_path / "s.sock")
+    with grpc.insecure_channel(f"unix:{tmp_path / 's.sock'}") as channel:
+        waiting = ShardStub(channel).Info.future(pb.InfoRequest(), wait_for_ready=True, timeout=60)
+        ShardStub(channel).Health(pb.HealthRequest(), wait_for_ready=True, timeout=60)  # it listens: torch is imported
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert waiting.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK)
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a step"])
 def test_the_shard_ends_on_sigterm_and_takes_its_socket_along(
     busy: bool, shard: tuple[subprocess.Popen[str], grpc.Channel], tmp_path: Path
@@ -117,6 +172,14 @@ def test_logs_are_json_lines_when_asked(shard: tuple[subprocess.Popen[str], grpc
     assert any("loaded llama" in message for message in messages)
 
 
+SIZES = {
+    "a layer more": {"num_hidden_layers": 4},
+    "a small vocabulary": {"vocab_size": 50},
+    "more than any memory": {"hidden_size": 10**9, "head_dim": 16},
+    "more than any model": {"hidden_size": 10**12},
+}
+
+
 def damaged(model: TinyModel, directory: Path, what: str) -> Path:
     copy = Path(shutil.copytree(model.directory, directory / "model"))
     config = json.loads((copy / "config.json").read_text())
@@ -124,7 +187,9 @@ def damaged(model: TinyModel, directory: Path, what: str) -> Path:
     if what == "architecture":
         (copy / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
     elif what == "shape":
-        (copy / "config.json").write_text(json.dumps({**config, "intermediate_size": 16}))
+        (copy / "config.json").write_text(json.dumps({**config, "intermediate_size": 24}))
+    elif what in SIZES:
+        (copy / "config.json").write_text(json.dumps({**config, **SIZES[what]}))
     elif what == "truncated":
         os.truncate(weights, weights.stat().st_size - 100)
     elif what == "no weights":
@@ -139,7 +204,11 @@ def damaged(model: TinyModel, directory: Path, what: str) -> Path:
     ("what", "message"),
     [
         ("architecture", "architecture 'gpt2'"),
-        ("shape", "has shape [112, 64], but config.json makes it [16, 64]"),
+        ("shape", "has shape [112, 64], but config.json makes it [24, 64] by 'intermediate_size' 24; config.json and"),
+        ("a layer more", "tensor 'model.layers.3.input_layernorm.weight' is in none of the files of"),
+        ("a small vocabulary", "by 'vocab_size' 50; config.json and the weights do not belong together"),
+        ("more than any memory", "but config.json makes it [97, 1000000000] by 'hidden_size' 1000000000; config.json"),
+        ("more than any model", "config.json: 'hidden_size' is 1000000000000, more than any model has"),
         ("truncated", "is damaged or incomplete"),
         ("no weights", "holds no model*.safetensors file"),
         ("a missing file", "gone.safetensors is missing"),
@@ -154,6 +223,32 @@ def test_a_model_that_cannot_be_served_is_one_line_and_an_exit_code(
     last = errors.splitlines()[-1]
     assert last.startswith("error: ")
     assert message in last
+    assert "Traceback" not in errors
+    assert errors.count(message) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "flags", "message"),
+    [
+        ("a layer more", [], "tensor 'model.layers.3."),
+        ("nothing", ["--block-size", "7"], "--block-size: block_size 7"),
+        ("nothing", ["--device", "cuda"], "--device cuda: torch sees no GPU"),
+    ],
+)
+def test_whoever_asks_for_info_reads_the_sentence_that_the_shard_ends_with(
+    what: str, flags: list[str], message: str, tiny_llama: TinyModel, tmp_path: Path
+) -> None:
+    if "cuda" in flags and shutil.which("nvidia-smi"):
+        pytest.skip("there is a GPU")
+    process = start(damaged(tiny_llama, tmp_path, what), tmp_path / "s.sock", *flags)
+    with grpc.insecure_channel(f"unix:{tmp_path / 's.sock'}") as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            ShardStub(channel).Info(pb.InfoRequest(), wait_for_ready=True, timeout=60)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert refused.value.details().startswith(message)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == f"error: {refused.value.details()}"
     assert "Traceback" not in errors
 
 

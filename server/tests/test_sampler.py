@@ -49,6 +49,31 @@ def test_greedy_takes_the_largest_and_the_lowest_id_among_equals() -> None:
     assert draw(scores, SamplingParameters(), SamplingParameters()).ids.tolist() == [8, 499]
 
 
+@pytest.mark.parametrize("temperature", [5e-38, 1.2e-38, 1e-6])
+def test_a_temperature_of_almost_nothing_is_greedy(temperature: float) -> None:
+    scores = logits(4, seed=2) * 1000
+    drawn = draw(scores, *[SamplingParameters(temperature=temperature, top_p=0.9, seed=seed) for seed in range(4)])
+    assert drawn.ids.tolist() == scores.argmax(dim=-1).tolist()
+    assert drawn.possible.all()
+
+
+def test_the_lowest_temperature_that_samples_computes_with_finite_numbers() -> None:
+    drawn = draw(logits(1, seed=3) * 1e6, SamplingParameters(temperature=1e-5, top_p=0.9, typical_p=0.9))
+    assert drawn.possible.all()
+
+
+@pytest.mark.parametrize("penalty", [1.2e-38, 5e-38, 1e-11, 3e38])
+@pytest.mark.parametrize("temperature", [0.0, 1e-5, 0.7, 3e38])
+def test_a_repetition_penalty_of_any_size_computes_with_finite_numbers(penalty: float, temperature: float) -> None:
+    extreme = SamplingParameters(temperature=temperature, repetition_penalty=penalty)
+    nearest = SamplingParameters(temperature=temperature, repetition_penalty=min(max(penalty, 1e-10), 1e10))
+    for sign in (1, -1):
+        scores = (logits(1, seed=4).abs() + 1) * 100 * sign
+        drawn = draw(scores, extreme)
+        assert drawn.possible.all()
+        assert drawn.ids.tolist() == draw(scores, nearest).ids.tolist()
+
+
 def test_greedy_ignores_the_filters_but_not_bias_and_penalties() -> None:
     scores = logits(1, seed=1)
     best, second = scores[0].topk(2).indices.tolist()

@@ -40,11 +40,17 @@ pub struct Agreed {
     pub scheduler: Config,
 }
 
+/// What is asked for fits the model's context, as far as that is known.
+pub fn within_context(config: &ServiceConfig, context: Option<Tokens>) -> Result<(), LimitError> {
+    match (config.limits.max_total_tokens, context) {
+        (Some(asked), Some(context)) if asked > context => Err(LimitError::AboveContext { asked, context }),
+        _ => Ok(()),
+    }
+}
+
 /// What Warmup has to make room for.
 pub fn warmup_limits(config: &ServiceConfig, facts: &ShardFacts) -> Result<WarmupLimits, LimitError> {
-    if let Some(asked) = config.limits.max_total_tokens.filter(|&asked| asked > facts.max_positions) {
-        return Err(LimitError::AboveContext { asked, context: facts.max_positions });
-    }
+    within_context(config, Some(facts.max_positions))?;
     Ok(WarmupLimits {
         max_batch_size: config.batching.max_batch_size,
         max_batch_prefill_tokens: prefill_tokens(config, facts),
@@ -155,6 +161,15 @@ mod tests {
         let error = agreed("--max-input-tokens 128", 4);
         assert_eq!(error, Err(LimitError::InputNotBelowTotal { input: Tokens(128), total: Tokens(128) }));
         assert_eq!(agreed("", 0), Err(LimitError::NoRoom { pool: Tokens(0) }));
+    }
+
+    #[test]
+    fn a_context_that_config_json_tells_is_checked_before_anything_is_loaded() {
+        let asked = config("--max-total-tokens 2049");
+        let above = LimitError::AboveContext { asked: Tokens(2049), context: Tokens(2048) };
+        assert_eq!(within_context(&asked, Some(Tokens(2048))), Err(above));
+        assert_eq!(within_context(&asked, Some(Tokens(2049))), Ok(()));
+        assert_eq!(within_context(&asked, None), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use headrace_engine::EngineStopped;
 use headrace_http::InstallMetricsError;
@@ -10,6 +11,7 @@ use headrace_text::TokenizerError;
 
 use crate::config::ConfigError;
 use crate::defaults::LimitError;
+use crate::flags::Environment;
 use crate::listen::ListenError;
 use crate::model::ModelError;
 use crate::prepare::PrepareError;
@@ -54,18 +56,33 @@ pub enum Failure {
     Logs(String),
     #[error("cannot set up the runtime: {0}")]
     Runtime(io::Error),
-    #[error("a second {signal} came while requests were running; they were cut off")]
-    StoppedAtOnce { signal: &'static str },
+    #[error("{requests} requests were cut off: {why}")]
+    CutOff { requests: usize, why: CutOff },
+}
+
+/// Why a drain ended before the last answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CutOff {
+    #[error(
+        "they still ran {} s after the signal; give them more time with --graceful-termination-timeout", .0.as_secs()
+    )]
+    GraceOver(Duration),
+    #[error("a second {0} came while they ran")]
+    SecondSignal(&'static str),
 }
 
 impl Failure {
     /// Says what happened, unless somebody did already, and gives the exit code: 2 for flags that cannot work here,
     /// 1 for everything else. `json`: as a line of the JSON log.
-    pub fn report(&self, json: bool) -> ExitCode {
+    /// `environment`: flags that did not come from the command line are named with their variable.
+    pub fn report(&self, json: bool, environment: &Environment) -> ExitCode {
         match self {
             Self::Prepare(PrepareError::Said) => {}
-            failure if json => tracing::error!("{failure}"),
-            failure => eprintln!("error: {failure}"),
+            failure => {
+                let sentence = failure.to_string();
+                let sentence = format!("{sentence}{}", environment.note(&sentence));
+                if json { tracing::error!("{sentence}") } else { eprintln!("error: {sentence}") }
+            }
         }
         match self {
             Self::Simulate(

@@ -1,8 +1,8 @@
 //! Child processes that lead a process group of their own and never outlive this process.
 //!
 //! A group of their own keeps Ctrl-C from them: it reaches only the launcher, which ends them in order. Three things
-//! make sure that none is left behind: `GroupChild`'s drop kills the whole group; on Linux the kernel kills the child
-//! when the thread that started it ends, even by SIGKILL; and a shard watches its parent's process id by itself.
+//! make sure that none is left behind: `GroupChild`'s drop kills the whole group; on Linux the kernel sends the child a
+//! signal when the thread that started it ends, even by SIGKILL; and a shard watches its parent's process id by itself.
 
 use std::io;
 use std::process::ExitStatus;
@@ -22,10 +22,11 @@ pub struct GroupChild {
 }
 
 impl GroupChild {
-    /// Starts the command. To be called on the main thread: on Linux the child dies with the thread that starts it.
-    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+    /// Starts the command. To be called on the main thread: on Linux the child gets `orphaned` when the thread that
+    /// starts it ends.
+    pub fn spawn(command: &mut Command, orphaned: Signal) -> io::Result<Self> {
         command.process_group(0);
-        die_with_parent(command);
+        die_with_parent(command, orphaned);
         let child = command.spawn()?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let group = Pid::from_raw(id.ok_or_else(|| io::Error::other("the child has no process id"))?);
@@ -79,10 +80,10 @@ impl Drop for GroupChild {
 }
 
 #[cfg(target_os = "linux")]
-fn die_with_parent(command: &mut Command) {
+fn die_with_parent(command: &mut Command, orphaned: Signal) {
     let parent = std::process::id();
     let request = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        nix::sys::prctl::set_pdeathsig(orphaned)?;
         // The parent may have died before the request was made; then nobody would ever kill us.
         if u32::try_from(nix::unistd::getppid().as_raw()) != Ok(parent) {
             return Err(io::Error::other("the launcher is gone"));
@@ -95,4 +96,4 @@ fn die_with_parent(command: &mut Command) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn die_with_parent(_: &mut Command) {}
+fn die_with_parent(_: &mut Command, _: Signal) {}

@@ -36,14 +36,15 @@ fn main() -> ExitCode {
         Ok(flags) => flags,
         Err(error) => error.exit(),
     };
+    let environment = flags.environment.clone();
     let config = match config::check(flags) {
         Ok(config) => config,
-        Err(error) => return Failure::from(error).report(false),
+        Err(error) => return Failure::from(error).report(false, &environment),
     };
     let json = config.service().is_some_and(|service| service.logs.json);
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(json),
+        Err(failure) => failure.report(json, &environment),
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Model {
     pub model_type: String,
     /// Longest sequence the positions allow; `None` where the file does not say.
     pub context: Option<Tokens>,
+    /// The position embedding is stretched beyond `context`; only the shard knows how far.
+    stretched: bool,
     /// Rows of the output embedding.
     pub vocab_size: Option<u32>,
     eos_ids: Vec<TokenId>,
@@ -46,10 +48,16 @@ impl Model {
         Ok(Self {
             model_type: config.model_type,
             context: config.max_position_embeddings.map(Tokens),
+            stretched: [config.rope_scaling, config.rope_parameters].iter().flatten().any(Rope::stretches),
             vocab_size: config.vocab_size,
             eos_ids: eos_ids.map_or_else(Vec::new, Ids::into_vec),
             eos_text: tokenizer.and_then(|file| file.eos_token).map(AddedToken::into_text),
         })
+    }
+
+    /// The context where config.json alone settles it.
+    pub fn plain_context(&self) -> Option<Tokens> {
+        self.context.filter(|_| !self.stretched)
     }
 
     /// Tokens that end an answer, ascending: what generation_config.json lists (else config.json), and the tokenizer's
@@ -69,6 +77,20 @@ struct ConfigFile {
     max_position_embeddings: Option<u32>,
     vocab_size: Option<u32>,
     eos_token_id: Option<Ids>,
+    rope_scaling: Option<Rope>,
+    rope_parameters: Option<Rope>,
+}
+
+/// Whatever stands there: the shard reads it, here only the kind matters.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Rope(serde_json::Value);
+
+impl Rope {
+    fn stretches(&self) -> bool {
+        let kind = self.0.get("rope_type").or_else(|| self.0.get("type"));
+        kind.and_then(serde_json::Value::as_str) != Some("default")
+    }
 }
 
 #[derive(Deserialize)]
@@ -156,6 +178,18 @@ mod tests {
             (model.model_type.as_str(), model.context, model.vocab_size),
             ("llama", Some(Tokens(8192)), Some(49152))
         );
+    }
+
+    #[test]
+    fn a_stretched_context_is_left_to_the_shard() {
+        let context = |rope: &str| {
+            let config = format!(r#"{{"model_type": "llama", "max_position_embeddings": 8192, {rope}}}"#);
+            read(&[("config.json", &config)]).expect("a good directory").plain_context()
+        };
+        for plain in [r#""rope_scaling": null"#, r#""rope_parameters": {"rope_type": "default", "rope_theta": 1e4}"#] {
+            assert_eq!(context(plain), Some(Tokens(8192)), "{plain}");
+        }
+        assert_eq!(context(r#""rope_scaling": {"type": "yarn", "factor": 4.0}"#), None);
     }
 
     #[test]

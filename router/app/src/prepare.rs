@@ -24,6 +24,11 @@ const MAX_ANSWER: u64 = 1024 * 1024;
 pub enum PrepareError {
     #[error("cannot start Python ({program}): {reason}; install Python 3.11 or newer, or name one with --python")]
     NoPython { program: String, reason: io::Error },
+    #[error(
+        "{program} has no package headrace_server; install it there, or name the interpreter that has it with --python \
+         (HEADRACE_PYTHON)"
+    )]
+    NoPackage { program: String },
     /// The child has written its own line.
     #[error("the model could not be prepared")]
     Said,
@@ -59,7 +64,7 @@ impl Preparation {
         let mut command = Command::new(program);
         command.args(arguments(source)).stdin(Stdio::null()).stdout(Stdio::piped());
         let failed = |reason| PrepareError::NoPython { program: program.display().to_string(), reason };
-        Ok(Self { child: GroupChild::spawn(&mut command).map_err(failed)? })
+        Ok(Self { child: GroupChild::spawn(&mut command, Signal::SIGKILL).map_err(failed)? })
     }
 
     /// Waits for its answer.

@@ -1,6 +1,13 @@
 //! Which Python interpreter runs the shard.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+/// Looks for the package without importing it, and ends with [`MISSING`] where there is none.
+const LOOK: &str = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('headrace_server') else 44)";
+const MISSING: i32 = 44;
 
 /// The interpreter to start, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +45,14 @@ impl Python {
             Self::Given(path) | Self::BesideBinary(path) | Self::Checkout(path) => path,
             Self::OnPath => Path::new("python3"),
         }
+    }
+
+    /// Whether the interpreter works and does not have the shard's package. Asked when something has failed already: it
+    /// takes as long as an interpreter's start.
+    pub async fn lacks_the_package(&self) -> bool {
+        let mut command = Command::new(self.program());
+        command.args(["-c", LOOK]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.kill_on_drop(true).status().await.is_ok_and(|status| status.code() == Some(MISSING))
     }
 }
 

@@ -7,6 +7,7 @@ use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError};
 use tokio::time::timeout;
 
 use crate::config::ServeConfig;
+use crate::defaults;
 use crate::failure::Failure;
 use crate::listen::Reserved;
 use crate::model::Model;
@@ -30,8 +31,11 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
 
     let Some(prepared) = prepare(&config, &python, signals).await? else { return Ok(()) };
     timeline.mark("preparing the model");
+    let model = Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?;
+    // What config.json tells need not wait until the weights are loaded.
+    defaults::within_context(&config.service, model.plain_context())?;
     let model = Arc::new(ServedModel {
-        model: Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?,
+        model,
         dir: prepared.model_dir,
         model_id: prepared.model_id,
         revision: prepared.revision,
@@ -46,10 +50,7 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
     })?;
     let address = ShardAddress::Unix(socket.path().to_owned());
     let outcome = with_shard(config, address, model, reserved, timeline, &mut process, signals).await;
-    match outcome {
-        Err(Failure::StoppedAtOnce { .. }) => process.kill().await,
-        _ => process.stop().await,
-    }
+    process.stop().await;
     outcome
 }
 
@@ -58,9 +59,8 @@ async fn prepare(config: &ServeConfig, python: &Python, signals: &mut Signals) -
     let mut preparation = Preparation::start(python, &config.model)?;
     tokio::select! {
         prepared = preparation.finish() => match prepared {
-            Err(PrepareError::Said) if *python == Python::OnPath => {
-                tracing::info!("that was python3 from PATH; if headrace_server is installed elsewhere, name its --python");
-                Err(PrepareError::Said.into())
+            Err(PrepareError::Said) if python.lacks_the_package().await => {
+                Err(PrepareError::NoPackage { program: python.program().display().to_string() }.into())
             }
             prepared => Ok(Some(prepared?)),
         },

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
-use headrace_scheduler::PolicyKind;
+use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
 use headrace_text::Tokenizer;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::config::ServiceConfig;
 use crate::defaults::{self, Agreed};
-use crate::failure::Failure;
+use crate::failure::{CutOff, Failure};
 use crate::listen::Reserved;
 use crate::model::Model;
 use crate::ready::Ready;
@@ -74,7 +74,7 @@ pub async fn start(
     let pool = shard.warmup(&defaults::warmup_limits(config, &facts)?).await?;
     timeline.mark("warm-up");
 
-    let eos = model.model.eos(|text| tokenizer.token_id(text));
+    let eos = known(model.model.eos(|text| tokenizer.token_id(text)), facts.vocab_size);
     if eos.is_empty() {
         tracing::warn!("the model names no end-of-sequence token: answers end at a stop sequence or their length");
     }
@@ -109,18 +109,21 @@ enum End {
 }
 
 impl Service {
-    /// Serves until a signal asks for the end (then it drains), or the shard, the engine or HTTP fails.
+    /// Serves until a signal asks for the end (then it drains), or the shard, the engine or HTTP fails. Ends well when
+    /// nobody was cut off.
     pub async fn run(mut self, signals: &mut Signals, death: impl Future<Output = Death>) -> Result<(), Failure> {
         let mut death = pin!(death);
         let outcome = match self.end(signals, death.as_mut()).await {
             End::Signal => self.drain(signals, death).await,
             End::Failed(failure) => Err(failure),
         };
-        if matches!(outcome, Err(Failure::Died(_))) {
+        match outcome {
             // The engine sees the broken connection by itself and fails what ran; its clients should hear of it.
-            let _ = timeout(LAST_ANSWERS, &mut self.task).await;
+            Err(Failure::Died(_)) => drop(timeout(LAST_ANSWERS, &mut self.task).await),
+            // The session is over before the shard is told to end: it has nothing to break off then.
+            _ => drop(self.engine.close().await),
         }
-        if !matches!(outcome, Err(Failure::StoppedAtOnce { .. } | Failure::Http(_))) {
+        if !matches!(outcome, Err(Failure::Http(_))) {
             self.stop_http().await;
         }
         outcome
@@ -131,7 +134,7 @@ impl Service {
             biased; // A dead process explains more than the engine that lost it.
             signal = signals.next() => {
                 tracing::info!(
-                    "{signal}: finishing what runs within {} s, refusing what is new; a second signal ends at once",
+                    "{signal}: finishing what runs within {} s, refusing what is new; a second signal cuts it off",
                     self.graceful_termination.as_secs()
                 );
                 End::Signal
@@ -142,23 +145,24 @@ impl Service {
         }
     }
 
-    /// Takes nothing new and finishes what runs, as long as that may take.
+    /// Takes nothing new and finishes what runs, as long as that may take; then cuts off the rest.
     async fn drain(
         &mut self,
         signals: &mut Signals,
         death: Pin<&mut impl Future<Output = Death>>,
     ) -> Result<(), Failure> {
         self.engine.drain();
-        tokio::select! {
-            idle = timeout(self.graceful_termination, self.engine.idle()) => {
-                if idle.is_err() {
-                    tracing::warn!("requests still run after --graceful-termination-timeout; they are cut off");
-                }
-                Ok(())
-            }
-            signal = signals.next() => Err(Failure::StoppedAtOnce { signal }),
-            death = death => Err(Failure::Died(death)),
-            stopped = &mut self.task => Err(Failure::Engine(stopped)),
+        let why = tokio::select! {
+            biased;
+            () = self.engine.idle() => return Ok(()),
+            death = death => return Err(Failure::Died(death)),
+            stopped = &mut self.task => return Err(Failure::Engine(stopped)),
+            signal = signals.next() => CutOff::SecondSignal(signal),
+            () = sleep(self.graceful_termination) => CutOff::GraceOver(self.graceful_termination),
+        };
+        match self.engine.close().await {
+            0 => Ok(()),
+            requests => Err(Failure::CutOff { requests, why }),
         }
     }
 
@@ -169,6 +173,21 @@ impl Service {
             tracing::warn!("connections were still open and are cut off");
         }
     }
+}
+
+/// End-of-sequence tokens that the model can say.
+fn known(mut eos: Vec<TokenId>, vocab_size: u32) -> Vec<TokenId> {
+    eos.retain(|&id| {
+        let known = id < vocab_size;
+        if !known {
+            tracing::warn!(
+                "eos_token_id {id} is outside the vocabulary of {vocab_size} tokens and is left out; correct \
+                 generation_config.json or config.json"
+            );
+        }
+        known
+    });
+    eos
 }
 
 async fn load_tokenizer(dir: PathBuf) -> Result<Arc<Tokenizer>, Failure> {

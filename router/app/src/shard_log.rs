@@ -10,7 +10,7 @@ use tracing::Level;
 /// Bytes of one line; the rest of a longer one is dropped.
 const MAX_LINE: usize = 64 * 1024;
 /// How a shard's closing line begins.
-const LAST_WORDS: &str = "error: ";
+pub const LAST_WORDS: &str = "error: ";
 /// Lines kept to explain a death.
 const KEPT_LINES: usize = 10;
 

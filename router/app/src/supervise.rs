@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 use crate::config::ShardConfig;
 use crate::group::GroupChild;
-use crate::shard_log::{LastLines, follow};
+use crate::shard_log::{LAST_WORDS, LastLines, follow};
 
 /// From SIGTERM to SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 /// After the process's end, for the rest of its output. A grandchild may hold the pipe open, so it is bounded.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// One rank's process. Dropping it kills its whole process group.
 #[derive(Debug)]
@@ -55,7 +55,8 @@ impl ShardProcess {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Lines must reach the log when they are written, not when a buffer is full.
         command.env("PYTHONUNBUFFERED", "1");
-        let mut process = GroupChild::spawn(&mut command)?;
+        // A shard that hears of it takes its socket along; see `parent.py`.
+        let mut process = GroupChild::spawn(&mut command, Signal::SIGTERM)?;
         let last_lines = LastLines::default();
         let mut readers = JoinSet::new();
         if let Some(stdout) = process.child_mut().stdout.take() {
@@ -70,18 +71,13 @@ impl ShardProcess {
     /// Waits until the process has ended and its output is read. May be dropped and called again.
     pub async fn death(&mut self) -> Death {
         let status = self.process.wait().await;
-        let _ = timeout(LAST_WORDS, async { while self.readers.join_next().await.is_some() {} }).await;
+        let _ = timeout(LAST_OUTPUT, async { while self.readers.join_next().await.is_some() {} }).await;
         Death {
             rank: self.rank,
             pid: self.process.pid(),
             cause: status.map_or(Cause::Unknown, Cause::from),
             last_lines: self.last_lines.to_vec(),
         }
-    }
-
-    /// Kills the process and its group.
-    pub async fn kill(&mut self) {
-        self.process.stop(Signal::SIGKILL, STOP_GRACE).await;
     }
 
     /// Ends the process and its group: SIGTERM, and SIGKILL when that was not enough.
@@ -107,6 +103,7 @@ pub fn shard_arguments(
     flag("--device", config.device.name().into());
     flag("--num-threads", config.num_threads.to_string().into());
     flag("--parent-pid", std::process::id().to_string().into());
+    flag("--uds-owner", if config.uds_prefix.is_none() { "launcher" } else { "user" }.into());
     if let Some(dtype) = config.dtype {
         flag("--dtype", dtype.name().into());
     }
@@ -141,12 +138,17 @@ impl fmt::Display for Cause {
 
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} (pid {}) died: {}", self.rank, self.pid, self.cause)?;
-        match self.last_lines.last() {
+        let Self { rank, pid, cause, last_lines } = self;
+        match (cause, last_lines.last()) {
+            // What it says of itself says more than a process id and an exit code.
+            (Cause::Exit(_), Some(line)) if line.starts_with(LAST_WORDS) => {
+                write!(f, "rank {rank}: {}", line.trim_start_matches(LAST_WORDS))
+            }
+            // A shard ends well only when it is told to, and it was not us who told it.
+            (Cause::Exit(0), _) => write!(f, "rank {rank} (pid {pid}) was told to end by somebody (SIGTERM or SIGINT)"),
             // It had no say in that.
-            _ if self.cause == Cause::Signal(9) => Ok(()),
-            Some(line) => write!(f, "; its last words: {}", line.trim_start_matches("error: ")),
-            None => Ok(()),
+            (Cause::Signal(9), _) | (_, None) => write!(f, "rank {rank} (pid {pid}) died: {cause}"),
+            (_, Some(line)) => write!(f, "rank {rank} (pid {pid}) died: {cause}; its last words: {line}"),
         }
     }
 }

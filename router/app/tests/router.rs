@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Headrace, first_event, post, rest, send, text, tiny_model, wait_until};
+use harness::{Headrace, answer, first_event, get, post, rest, send, text, tiny_model, wait_until};
 use nix::sys::signal::Signal;
 
 const ENDLESS: &str = r#"{"inputs": "once upon", "parameters": {"max_new_tokens": 4000, "ignore_eos_token": true}}"#;
@@ -71,6 +71,10 @@ fn a_drain_finishes_what_runs_and_refuses_what_is_new() {
     let (router, address, stream) = busy_router(&model, &[], body);
     router.signal(Signal::SIGINT);
     wait_until("a refusal", || post(&address, "/generate", SHORT).0 == 503);
+    for path in ["/health", "/ping", "/"] {
+        let (status, body) = get(&address, path);
+        assert!(status == 503 && body.contains("healthcheck"), "{path}: {status} {body}");
+    }
     let rest = rest(stream);
     assert!(rest.contains("generated_text\":\""), "the last event is there: {rest}");
     let ended = router.wait();
@@ -80,24 +84,42 @@ fn a_drain_finishes_what_runs_and_refuses_what_is_new() {
 #[test]
 fn a_drain_takes_no_longer_than_the_graceful_termination_timeout() {
     let model = tiny_model();
-    let (router, _, stream) = busy_router(&model, &["--graceful-termination-timeout", "0"], ENDLESS);
+    let (router, address, stream) = busy_router(&model, &["--graceful-termination-timeout", "1"], ENDLESS);
+    let whole = send(&address, "/generate", ENDLESS);
+    wait_until("both requests", || metric(&address, "headrace_running_requests") == 2.0);
     router.signal(Signal::SIGTERM);
     let ended = router.wait();
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("error: 2 requests were cut off"), "{}", ended.stderr);
     assert!(ended.stderr.contains("--graceful-termination-timeout"), "{}", ended.stderr);
-    drop(stream);
+    assert!(!ended.stderr.contains("died"), "{}", ended.stderr);
+    // Whoever was cut off is told so.
+    let (status, body) = answer(whole);
+    assert_eq!(status, 503);
+    for said in [body, rest(stream)] {
+        assert!(said.contains("The server shut down before the answer was finished"), "{said}");
+        assert!(said.contains(r#""error_type":"shutting_down""#), "{said}");
+    }
+}
+
+/// The value of a gauge or counter.
+fn metric(address: &str, name: &str) -> f64 {
+    let (_, text) = get(address, "/metrics");
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or("- 0");
+    line.split(' ').nth(1).and_then(|value| value.parse().ok()).expect("a number")
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn a_second_signal_cuts_off_what_runs_and_says_so() {
     let model = tiny_model();
-    let (router, address, _stream) = busy_router(&model, &[], ENDLESS);
+    let (router, address, stream) = busy_router(&model, &[], ENDLESS);
     router.signal(Signal::SIGTERM);
     wait_until("the drain", || post(&address, "/generate", SHORT).0 == 503);
     router.signal(Signal::SIGTERM);
     let ended = router.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("second SIGTERM"), "{}", ended.stderr);
+    assert!(ended.error_line().contains("second SIGTERM"), "{}", ended.stderr);
+    assert!(rest(stream).contains("shut down before the answer was finished"));
 }
 
 #[test]

@@ -66,12 +66,37 @@ fn a_preparation_that_says_nothing_usable_is_one_line() {
 }
 
 #[test]
-fn a_shard_that_cannot_load_is_one_line_with_its_last_words() {
+fn a_shard_that_cannot_load_is_its_own_line_with_its_rank() {
     let ended = World::with_shard("echo starting >&2; echo 'error: unknown architecture' >&2; exit 1").serve().wait();
     assert_eq!(ended.code, Some(1));
-    assert!(ended.error().starts_with("error: rank 0 (pid "), "{}", ended.stderr);
-    assert!(ended.error().ends_with("died: exit code 1; its last words: unknown architecture"), "{}", ended.stderr);
+    assert_eq!(ended.error(), "error: rank 0: unknown architecture");
     assert!(ended.stderr.contains("[rank 0] starting"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_shard_that_somebody_else_ends_is_one_line_that_says_so() {
+    let ended = World::with_shard("echo ending >&2; exit 0").serve().wait();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.error_line().ends_with("was told to end by somebody (SIGTERM or SIGINT)"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_interpreter_without_the_package_is_one_line_that_names_it() {
+    let dir = tiny_model();
+    let python = pretend_python(dir.path(), "case $1 in -c) exit 44;; esac; echo No module >&2; exit 1");
+    let ended = Headrace::start(&["serve", "--hostname", "127.0.0.1", "--port", "0", "--python", &python]).wait();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.error().starts_with(&format!("error: {python} has no package headrace_server")), "{}", ended.stderr);
+}
+
+#[test]
+fn more_tokens_than_config_json_has_positions_is_refused_before_a_shard_is_started() {
+    let world = World::with_shard("touch started; sleep 300");
+    let flags = ["serve", "--hostname", "127.0.0.1", "--port", "0", "--python", &world.python];
+    let ended = Headrace::start(&[&flags[..], &["--max-total-tokens", "4097"]].concat()).wait();
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.error().contains("4097") && ended.error().contains("4096"), "{}", ended.stderr);
+    assert!(!world.dir.path().join("started").exists());
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub(crate) enum Command {
     Generate(Box<Submission>),
     /// Answered at once by a driver that lives.
     Ping(oneshot::Sender<()>),
+    /// End: whatever still runs is cut off. Answered with how many that were.
+    Close(oneshot::Sender<usize>),
 }
 
 pub(crate) struct Submission {

@@ -38,6 +38,9 @@ pub enum EngineStopped {
     Unused,
     #[error("the shard died: {0}")]
     ShardDied(String),
+    /// It was told to end.
+    #[error("it was closed")]
+    Closed,
     /// The task itself failed.
     #[error("its task broke: {0}")]
     Broken(String),
@@ -63,6 +66,8 @@ pub(crate) struct Driver {
     running_budget: u64,
     /// The last moment at which the scheduler was asked for a plan.
     planned: Micros,
+    /// Told to end: nothing runs any more, and the task is about to return.
+    pub(crate) closed: bool,
     /// Moment 0.
     began: Instant,
 }
@@ -106,6 +111,7 @@ impl Driver {
             stream_buffer: config.stream_buffer,
             running_budget: 0,
             planned: Micros::ZERO,
+            closed: false,
             began: Instant::now(),
         }
     }
@@ -123,6 +129,7 @@ impl Driver {
         loop {
             let wake = self.wait().await;
             match self.turn(wake) {
+                Ok(()) if self.closed => return EngineStopped::Closed,
                 Ok(()) if self.commands.is_closed() && self.commands.is_empty() && self.answers.is_empty() => {
                     return self.stop(EngineStopped::Unused);
                 }
@@ -162,6 +169,9 @@ impl Driver {
         for _ in 0..MAX_WAITING_COMMANDS {
             let Ok(command) = self.commands.try_recv() else { break };
             self.obey(command);
+        }
+        if self.closed {
+            return Ok(());
         }
         self.let_departed_go();
         if let Err(error) = self.send() {
@@ -282,7 +292,8 @@ impl Driver {
 
     fn stop(&mut self, stopped: EngineStopped) -> EngineStopped {
         if let EngineStopped::ShardDied(reason) = &stopped {
-            tracing::error!(reason, failed = self.answers.len(), "the shard died; every generation fails");
+            let failed = self.answers.len();
+            tracing::warn!(reason, failed, "the session with the shard is over; every generation fails");
             // Dead first: whoever learns of a failed generation must not be told that the engine serves.
             self.published.die(reason);
             for (_, answer) in self.answers.drain() {
@@ -290,6 +301,16 @@ impl Driver {
             }
         }
         stopped
+    }
+
+    /// Cuts off whatever still runs, and says how many that were. The state stays what it is: refusals go on to say that
+    /// the server shuts down.
+    pub(crate) fn close(&mut self) -> usize {
+        self.published.drain();
+        self.closed = true;
+        let cut_off = self.answers.len();
+        self.answers.drain().for_each(|(_, answer)| answer.fail(GenerationError::CutOff));
+        cut_off
     }
 
     pub(crate) fn moment(&self, instant: Instant) -> Micros {
@@ -300,6 +321,9 @@ impl Driver {
 impl Drop for Driver {
     /// Whatever ended the task, nobody waits for it in vain.
     fn drop(&mut self) {
-        self.published.die("the engine's task has ended");
+        match self.closed {
+            true => self.published.set_idle(true),
+            false => self.published.die("the engine's task has ended"),
+        }
     }
 }

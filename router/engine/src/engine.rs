@@ -70,6 +70,16 @@ impl Engine {
         }
     }
 
+    /// Ends the engine: requests that still run or wait fail with [`GenerationError::CutOff`], and the session with the
+    /// shard is closed. Says how many were cut off; 0 when the engine has ended already.
+    pub async fn close(&self) -> usize {
+        let (reply, answer) = oneshot::channel();
+        match self.commands.send(Command::Close(reply)).await {
+            Ok(()) => answer.await.unwrap_or(0),
+            Err(_) => 0,
+        }
+    }
+
     /// Resolves when nothing runs, waits or is in flight; also when the engine is dead.
     pub async fn idle(&self) {
         self.published.idle().await;
@@ -78,12 +88,13 @@ impl Engine {
     /// The engine's task and every rank answer, in bounded time and whatever the model thread does.
     ///
     /// # Errors
-    /// A sentence that says who does not, and why.
+    /// A sentence that says who does not, and why. A server that drains is not healthy: nobody should send it more.
     pub async fn healthy(&self) -> Result<(), String> {
-        if let EngineState::Dead(reason) = self.state() {
-            return Err(reason);
+        match self.state() {
+            EngineState::Dead(reason) => Err(reason),
+            EngineState::Draining => Err(GenerationError::ShuttingDown.to_string()),
+            EngineState::Serving => health::check(&self.commands, &self.shard).await,
         }
-        health::check(&self.commands, &self.shard).await
     }
 
     /// Whether requests are taken.

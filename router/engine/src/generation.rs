@@ -110,6 +110,9 @@ pub enum GenerationError {
     /// The server drains: it finishes what runs and takes nothing new.
     #[error("the server is shutting down; send the request to another replica")]
     ShuttingDown,
+    /// The server ended while the request ran or waited.
+    #[error("the server shut down before the answer was finished; send the request to another replica")]
+    CutOff,
     /// It waited for its first step until its deadline.
     #[error(
         "the request was still waiting when its deadline passed; allow more time, or send it when there is less to do"

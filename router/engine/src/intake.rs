@@ -8,7 +8,6 @@ use crate::command::{Command, Submission};
 use crate::driver::Driver;
 use crate::generation::{GenerationError, GenerationRequest};
 use crate::stream::{Deliverer, Generation};
-use crate::telemetry::CancelCause;
 
 impl Driver {
     pub(crate) fn obey(&mut self, command: Command) {
@@ -19,6 +18,7 @@ impl Driver {
                 drop(reply.send(self.submit(request, submitted)));
             }
             Command::Ping(reply) => drop(reply.send(())),
+            Command::Close(reply) => drop(reply.send(self.close())),
         }
     }
 
@@ -57,10 +57,10 @@ impl Driver {
     /// Cancels every request whose reader left; one that has ended meanwhile is not there any more.
     pub(crate) fn let_departed_go(&mut self) {
         let now = self.now();
-        for request in self.departures.take() {
+        for (request, cause) in self.departures.take() {
             if self.remove(request).is_some() {
                 self.scheduler.cancel(request, now);
-                self.telemetry.cancelled(CancelCause::ClientLeft);
+                self.telemetry.cancelled(cause);
             }
         }
         self.deliver_events(&mut [], now);

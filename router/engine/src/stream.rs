@@ -10,6 +10,7 @@ use tokio_stream::Stream;
 
 use crate::departures::Departures;
 use crate::generation::{Finished, GeneratedToken, GenerationError, Update};
+use crate::telemetry::CancelCause;
 
 /// A running generation. Dropping it cancels the request at once, whatever state it is in.
 ///
@@ -21,6 +22,8 @@ pub struct Generation {
     finished: Option<Finished>,
     departures: Arc<Departures>,
     ended: bool,
+    /// What its drop means while it runs.
+    cause: CancelCause,
 }
 
 /// What the driver sends.
@@ -49,6 +52,11 @@ impl Generation {
             Err(mpsc::error::TryRecvError::Empty) => None,
             Err(mpsc::error::TryRecvError::Disconnected) => self.closed(),
         }
+    }
+
+    /// Its reader took nothing for too long: when it is dropped, that counts as the reason and not that somebody left.
+    pub fn reader_is_slow(&mut self) {
+        self.cause = CancelCause::SlowReader;
     }
 
     fn poll_update(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
@@ -99,7 +107,7 @@ impl Stream for Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if !self.ended {
-            self.departures.leave(self.id);
+            self.departures.leave(self.id, self.cause);
         }
     }
 }
@@ -128,7 +136,8 @@ impl Deliverer {
         let buffer = buffer.max(1);
         // One place more, which only the end may take: it must always get through.
         let (sender, deliveries) = mpsc::channel(buffer + 1);
-        (Self { sender, buffer }, Generation { id, deliveries, finished: None, departures, ended: false })
+        let cause = CancelCause::ClientLeft;
+        (Self { sender, buffer }, Generation { id, deliveries, finished: None, departures, ended: false, cause })
     }
 
     /// Delivers an update that is not the end. A reader that left is no error here: its departure is on its way.

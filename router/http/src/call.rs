@@ -47,6 +47,11 @@ impl Call {
         Self { state, caller, terms, received, admitted: None, ended: false }
     }
 
+    /// The client took nothing of its answer for too long.
+    pub fn stalled(&self) -> bool {
+        self.caller.stalled()
+    }
+
     pub fn state(&self) -> &ServerState {
         &self.state
     }
@@ -98,7 +103,10 @@ impl Call {
             self.state.requests.refused.increment(1);
         }
         let (route, request_id) = (self.caller.route(), self.caller.id());
-        if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
+        if matches!(error, ApiError::CutOff) {
+            // Not a failure of the server: somebody ended it.
+            tracing::warn!(route, request_id, error_type = error.error_type(), "Cut off by the shutdown");
+        } else if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
             tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
         } else {
             // The sentence may repeat what the client sent: not for logs.
@@ -140,9 +148,16 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if !self.ended {
+        if self.ended {
+            return;
+        }
+        let (route, request_id) = (self.caller.route(), self.caller.id());
+        if self.caller.stalled() {
+            self.state.requests.failure("slow_reader");
+            tracing::info!(route, request_id, "Cancelled: the client took nothing of its answer for too long");
+        } else {
             self.state.requests.failure("dropped");
-            tracing::info!(route = self.caller.route(), request_id = self.caller.id(), "Left by the client");
+            tracing::info!(route, request_id, "Left by the client");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum ApiError {
     MediaType { given: String },
     #[error("The body must have at most {limit} bytes. Send less, or raise --payload-limit")]
     TooLarge { limit: usize },
-    #[error("The body did not arrive within {limit:?}. Send it faster")]
+    #[error("The body made no progress, or was not there, within {limit:?}. Send it faster")]
     TooSlow { limit: Duration },
     #[error("The body could not be read: {reason}. Send the request again")]
     Broken { reason: String },
@@ -46,6 +46,10 @@ pub(crate) enum ApiError {
     Late { reason: String, retry_after: Micros },
     #[error("The server is shutting down. Send the request to another replica, or try again later")]
     ShuttingDown,
+    #[error(
+        "The server shut down before the answer was finished. Send the request to another replica, or try again later"
+    )]
+    CutOff,
     #[error("Request failed during generation: {reason}")]
     Generation { reason: String },
     /// The engine ended the generation without an end: it is gone.
@@ -70,7 +74,7 @@ impl ApiError {
             Self::NoRoute { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::ShuttingDown | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ShuttingDown | Self::CutOff | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -86,7 +90,7 @@ impl ApiError {
             Self::Incomplete => "incomplete_generation",
             Self::IncompleteStream => "incomplete_generation_stream",
             Self::Unhealthy { .. } => "healthcheck",
-            Self::ShuttingDown => "shutting_down",
+            Self::ShuttingDown | Self::CutOff => "shutting_down",
             Self::NotJson { .. } | Self::Broken { .. } => "bad_request",
             Self::MediaType { .. } => "unsupported_media_type",
             Self::TooLarge { .. } => "payload_too_large",
@@ -136,6 +140,7 @@ impl From<GenerationError> for ApiError {
         match error {
             GenerationError::Rejected(rejected) => rejected.into(),
             GenerationError::ShuttingDown => Self::ShuttingDown,
+            GenerationError::CutOff => Self::CutOff,
             GenerationError::DeadlineMissed { retry_after } => Self::Late { reason: error.to_string(), retry_after },
             failed => Self::Generation { reason: failed.to_string() },
         }

@@ -180,5 +180,14 @@ impl Events {
     }
 }
 
+impl Drop for Events {
+    /// Before its end only when the connection is gone: by the client's doing, or because it took nothing.
+    fn drop(&mut self) {
+        if !self.ended && self.call.stalled() {
+            self.generation.reader_is_slow();
+        }
+    }
+}
+
 /// A frame ends after the event that passes this.
 const FRAME_BYTES: usize = 32 * 1024;

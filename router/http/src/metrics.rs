@@ -122,7 +122,7 @@ fn describe() {
     describe_counter!(
         "tgi_request_failure",
         Unit::Count,
-        "Requests that failed; err says how, dropped: the client left"
+        "Requests that failed; err says how; dropped: the client left, slow_reader: it took nothing for too long"
     );
     describe_histogram!("tgi_request_duration", Unit::Seconds, "From the request's body to its last token");
     describe_histogram!("tgi_request_validation_duration", Unit::Seconds, "Checking and tokenizing");

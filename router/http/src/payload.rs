@@ -27,6 +27,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<
 
     async fn from_request(request: Request, state: &ServerState) -> Result<Self, ApiError> {
         check_media_type(request.headers())?;
+        refuse_unsent(request.headers(), state.limits.payload_limit)?;
         let bytes = read(request.into_body(), state.limits.payload_limit).await?;
         let received = Instant::now();
         let body = match bytes.len() {
@@ -47,16 +48,24 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    match timeout(READ_TIME, read_to_end(body, limit)).await {
-        Ok(read) => read,
-        Err(_) => Err(ApiError::TooSlow { limit: READ_TIME }),
+/// A client that asks before it sends (`Expect: 100-continue`) is spared sending what is too large.
+fn refuse_unsent(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    match length {
+        Some(length) if length > limit as u64 && headers.contains_key(header::EXPECT) => {
+            Err(ApiError::TooLarge { limit })
+        }
+        _ => Ok(()),
     }
+}
+
+async fn read(body: Body, limit: usize) -> Result<Bytes, ApiError> {
+    within(READ_TIME, read_to_end(body, limit)).await?
 }
 
 async fn read_to_end(mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = within(STALL_TIME, body.frame()).await? {
         let frame = frame.map_err(|error| ApiError::Broken { reason: shorten(&error.to_string()) })?;
         let Ok(data) = frame.into_data() else { continue };
         if all.len() + data.len() > limit {
@@ -66,6 +75,10 @@ async fn read_to_end(mut body: Body, limit: usize) -> Result<Bytes, ApiError> {
         all.extend_from_slice(&data);
     }
     Ok(all.freeze())
+}
+
+async fn within<T>(limit: Duration, wanted: impl Future<Output = T>) -> Result<T, ApiError> {
+    timeout(limit, wanted).await.map_err(|_| ApiError::TooSlow { limit })
 }
 
 /// Reads on for a while: a client that is still sending would take a closed connection for the answer.
@@ -113,8 +126,10 @@ fn shorten(text: &str) -> String {
     format!("{head}…{tail}")
 }
 
-/// A body of 2 MB takes this long at 33 kB/s.
-const READ_TIME: Duration = Duration::from_secs(60);
+/// For the next piece of a body.
+const STALL_TIME: Duration = Duration::from_secs(60);
+/// For all of it, however small its pieces: 2 MB take this long at 7 kB/s.
+const READ_TIME: Duration = Duration::from_secs(300);
 
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 const DISCARD_BYTES: usize = 16 << 20;

@@ -9,6 +9,8 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::stall::Stalled;
+
 /// Puts the id into the request's extensions and on the answer.
 pub(crate) async fn middleware(mut request: Request, next: Next) -> Response {
     let given = request.headers().get(&HEADER).filter(|value| is_plain(value)).cloned();
@@ -27,6 +29,7 @@ struct RequestId(HeaderValue);
 pub(crate) struct Caller {
     route: Arc<str>,
     id: HeaderValue,
+    stalled: Stalled,
 }
 
 impl Caller {
@@ -37,6 +40,11 @@ impl Caller {
     pub fn id(&self) -> &str {
         self.id.to_str().unwrap_or_default()
     }
+
+    /// Its connection ended because it took nothing of what was sent.
+    pub fn stalled(&self) -> bool {
+        self.stalled.get()
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
@@ -45,7 +53,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let route = parts.extensions.get::<MatchedPath>().map_or_else(|| parts.uri.path(), MatchedPath::as_str);
         let id = parts.extensions.get::<RequestId>().map_or_else(draw, |id| id.0.clone());
-        Ok(Self { route: route.into(), id })
+        let stalled = parts.extensions.get::<Stalled>().cloned().unwrap_or_default();
+        Ok(Self { route: route.into(), id, stalled })
     }
 }
 

@@ -6,14 +6,18 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tower::ServiceExt;
 
-use crate::stall::Stalling;
+use crate::stall::{Stalled, Stalling};
 
 /// Serves `app` on `listener` until `shutdown` is ready; then finishes the answers under way and returns.
 ///
@@ -64,6 +68,10 @@ async fn serve_within(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < bounds.connections => match accepted {
                 Ok((stream, _)) => {
+                    // Tokens are small and wanted at once.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!("cannot set TCP_NODELAY: {error}");
+                    }
                     connections.spawn(connection(stream, app.clone(), bounds, stopping.clone()));
                 }
                 Err(error) => pause_after(error).await?,
@@ -91,12 +99,18 @@ async fn pause_after(error: io::Error) -> io::Result<()> {
     }
 }
 
-async fn connection(stream: TcpStream, app: Router, bounds: Bounds, mut stopping: watch::Receiver<bool>) {
-    // Tokens are small and wanted at once.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!("cannot set TCP_NODELAY: {error}");
-    }
-    let stream = TokioIo::new(Stalling::new(stream, bounds.write_stall));
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    app: Router,
+    bounds: Bounds,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let stalled = Stalled::default();
+    let stream = TokioIo::new(Stalling::new(stream, bounds.write_stall, stalled.clone()));
+    let app = app.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(stalled.clone());
+        request
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_time)
@@ -119,3 +133,97 @@ async fn connection(stream: TcpStream, app: Router, bounds: Bounds, mut stopping
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::oneshot;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// The client's end of a connection to `app`.
+    fn connect(app: Router, buffer: usize) -> DuplexStream {
+        let (ours, theirs) = duplex(buffer);
+        let (stop, stopping) = watch::channel(false);
+        tokio::spawn(async move {
+            connection(theirs, app, Bounds::default(), stopping).await;
+            drop(stop);
+        });
+        ours
+    }
+
+    /// An answer without end; when it is dropped, it tells whether its connection had stalled.
+    struct Endless(Option<oneshot::Sender<bool>>, Stalled);
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            let _ = self.0.take().map(|told| told.send(self.1.get()));
+        }
+    }
+
+    fn endless(told: oneshot::Sender<bool>) -> Router {
+        let told = Arc::new(Mutex::new(Some(told)));
+        let handler = move |request: Request<Body>| {
+            let stalled = request.extensions().get::<Stalled>().cloned().unwrap();
+            let endless = Endless(told.lock().unwrap().take(), stalled);
+            let frames = futures::stream::unfold(endless, |endless| async {
+                Some((Ok::<_, Infallible>(Bytes::from_static(b"a frame of the answer")), endless))
+            });
+            std::future::ready(Body::from_stream(frames))
+        };
+        Router::new().route("/", get(handler))
+    }
+
+    async fn ask(app: Router) -> DuplexStream {
+        let mut client = connect(app, 64);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+        client.read_u8().await.unwrap();
+        client
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_to_a_client_that_reads_nothing_knows_why_it_is_dropped() {
+        let (tell, told) = oneshot::channel();
+        let client = ask(endless(tell)).await;
+        let began = Instant::now();
+        assert!(told.await.unwrap());
+        assert_eq!(began.elapsed(), Bounds::default().write_stall);
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_has_not_stalled() {
+        let (tell, told) = oneshot::channel();
+        drop(ask(endless(tell)).await);
+        assert!(!told.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_whole_request_ends_in_bounded_time() {
+        for sent in ["", "GET / HT", "GET / HTTP/1.1\r\nhost: t"] {
+            let mut client = connect(Router::new(), 1024);
+            client.write_all(sent.as_bytes()).await.unwrap();
+            let began = Instant::now();
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(began.elapsed(), Bounds::default().header_time, "{sent:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_ends_in_bounded_time_after_its_last_answer() {
+        let mut client = connect(Router::new().route("/", get(|| async {})), 1024);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+        let began = Instant::now();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(began.elapsed(), Bounds::default().header_time);
+    }
+}

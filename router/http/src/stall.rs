@@ -3,23 +3,42 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// Whether a connection ended because its peer took nothing: what was cut off then was not left, it was cancelled. Put
+/// into the extensions of the connection's requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stalled(Arc<AtomicBool>);
+
+impl Stalled {
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Fails a write that makes no progress for `limit`.
 pub(crate) struct Stalling<T> {
     inner: T,
     limit: Duration,
+    stalled: Stalled,
     /// Runs while a write waits.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Stalling<T> {
-    pub fn new(inner: T, limit: Duration) -> Self {
-        Self { inner, limit, alarm: None }
+    /// `stalled` is set when a write fails for want of progress.
+    pub fn new(inner: T, limit: Duration, stalled: Stalled) -> Self {
+        Self { inner, limit, stalled, alarm: None }
     }
 
     fn watch<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
@@ -30,6 +49,7 @@ impl<T> Stalling<T> {
         let limit = self.limit;
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(alarm.as_mut().poll(cx));
+        self.stalled.set();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
     }
 }
@@ -82,7 +102,9 @@ mod tests {
     async fn a_write_that_nobody_takes_ends_at_the_limit() {
         let (ours, _theirs) = duplex(4);
         let begin = tokio::time::Instant::now();
-        let error = Stalling::new(ours, LIMIT).write_all(&[0; 8]).await.unwrap_err();
+        let stalled = Stalled::default();
+        let error = Stalling::new(ours, LIMIT, stalled.clone()).write_all(&[0; 8]).await.unwrap_err();
+        assert!(stalled.get());
         assert_eq!((error.kind(), begin.elapsed().as_secs()), (io::ErrorKind::TimedOut, 60));
     }
 
@@ -95,8 +117,10 @@ mod tests {
                 assert_eq!(theirs.read_u8().await.unwrap(), 7);
             }
         };
-        let mut writer = Stalling::new(ours, LIMIT);
+        let stalled = Stalled::default();
+        let mut writer = Stalling::new(ours, LIMIT, stalled.clone());
         let (written, ()) = tokio::join!(writer.write_all(&[7; 8]), slow);
         written.unwrap();
+        assert!(!stalled.get());
     }
 }

@@ -9,7 +9,8 @@ pub enum ShardError {
     Unreachable { rank: u32, address: String, reason: String },
     #[error("rank {rank} did not answer {call} within {limit:?}")]
     Timeout { rank: u32, call: &'static str, limit: Duration },
-    #[error("rank {rank} refused {call}: {reason}")]
+    /// `reason` is the rank's own sentence, whatever it was asked.
+    #[error("rank {rank}: {reason}")]
     Refused { rank: u32, call: &'static str, reason: String },
     /// A stream of the session broke: all KV of the session is gone.
     #[error("the session with rank {rank} ended: {reason}")]

@@ -35,6 +35,16 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Fields of config.json that are sizes of tensors."""
+        return {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "head_dim": self.head_dim,
+        }
+
+    @property
     def max_positions(self) -> int:
         """Longest sequence the position embedding is made for, tokens."""
         return self.rope.max_positions

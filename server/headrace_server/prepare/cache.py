@@ -53,7 +53,7 @@ def publish(cache_dir: Path, name: str, gguf: Path, write: Callable[[Path], None
 
     Safe against other processes that do the same, and against being killed at any point.
     """
-    cache_dir.mkdir(parents=True, exist_ok=True)
+    _make_writable(cache_dir)
     with _lock(cache_dir / f".{name}.lock", name) as alone:
         if (directory := lookup(cache_dir, name, gguf)) is not None:
             return directory  # Another process made it while we waited.
@@ -69,6 +69,18 @@ def publish(cache_dir: Path, name: str, gguf: Path, write: Callable[[Path], None
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return cache_dir / name
+
+
+def _make_writable(cache_dir: Path) -> None:
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        reason = None if os.access(cache_dir, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is not None:
+        raise PrepareError(
+            f"{cache_dir} cannot hold converted models: {reason}; name another place with --cache-dir (HEADRACE_CACHE)"
+        )
 
 
 def _rename_into_place(work: Path, directory: Path) -> None:

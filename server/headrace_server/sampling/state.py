@@ -38,12 +38,12 @@ class SamplingState:
         """A request takes the row; its parameters have been checked."""
         self.release(row)
         self.report(row, parameters)
-        self.temperature[row] = parameters.temperature
+        self.temperature[row] = 0.0 if parameters.greedy else parameters.temperature
         self.top_k[row] = min(parameters.top_k or self._vocab_size, self._vocab_size)
         self.top_p[row] = parameters.top_p
         self.typical_p[row] = parameters.typical_p
         self.min_p[row] = parameters.min_p
-        self.repetition_penalty[row] = parameters.repetition_penalty
+        self.repetition_penalty[row] = parameters.applied_repetition_penalty
         self.frequency_penalty[row] = parameters.frequency_penalty
         self.presence_penalty[row] = parameters.presence_penalty
         self.seed[row] = parameters.seed

@@ -160,6 +160,7 @@ def test_a_cache_that_cannot_be_made_is_one_line(tmp_path, prepare_process):
     (tmp_path / "file").write_text("")
     error = prepare_process("--model-id", path, "--cache-dir", tmp_path / "file" / "cache").error
     assert str(tmp_path / "file") in error
+    assert "--cache-dir (HEADRACE_CACHE)" in error
 
 
 def test_the_cache_directory_comes_from_the_flag_then_the_variable(tmp_path, prepare_process):

@@ -119,7 +119,7 @@ def test_a_directory_of_ggufs_says_which_file_to_name(model, prepare):
     assert str(model / "x.gguf") in prepare(model).error
 
 
-@pytest.mark.parametrize("name", ["", "no/such/model/here", "./nothing", "just-a-name", "org/na me"])
+@pytest.mark.parametrize("name", ["", "no/such/model/here", "./nothing", "just a name", "org/na me"])
 def test_a_name_that_is_nothing_says_what_it_could_be(name, prepare):
     assert "no such directory or .gguf file" in prepare(name).error
 

@@ -200,3 +200,10 @@ def test_the_deadline_holds_for_calls_that_know_none():
     assert _within(60.0, lambda: "answer") == "answer"
     with pytest.raises(ZeroDivisionError):
         _within(60.0, lambda: 1 / 0)
+
+
+def test_a_name_without_an_organisation_is_a_hub_id_too(run):
+    with serve(FakeHub(FILES)) as hub:
+        error = run(hub.url, model="gpt2").error  # the pretend hub has another one
+    assert "gpt2" in error
+    assert "is no hub id" not in error

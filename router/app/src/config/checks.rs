@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use headrace_scheduler::Tokens;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig};
 use crate::flags::scheduling::{Policy, SchedulingFlags};
@@ -14,6 +15,9 @@ use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, Verdict};
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
 const SOCKET_PATH_LIMIT: usize = 103;
+
+/// More than any machine has; each costs memory and a place in the scheduler of the system.
+const MOST_THREADS: u32 = 1024;
 
 /// Refuses what would change answers; the rest becomes one warning each.
 pub fn foreign(given: &[(&'static str, Verdict)]) -> Result<Vec<String>, ConfigError> {
@@ -63,6 +67,25 @@ pub fn at_least_one(flag: &'static str, value: Option<u32>) -> Result<(), Config
     if value == Some(0) { Err(ConfigError::Zero { flag }) } else { Ok(()) }
 }
 
+pub fn threads(asked: Option<u32>) -> Result<(), ConfigError> {
+    at_least_one("--num-threads", asked)?;
+    match asked {
+        Some(asked) if asked > MOST_THREADS => Err(ConfigError::TooManyThreads { asked, limit: MOST_THREADS }),
+        _ => Ok(()),
+    }
+}
+
+/// A revision names a state of a repository on the hub; nothing else has several.
+pub fn idle_revision(model_id: &str, revision: Option<&str>) -> Option<String> {
+    let local = Path::new(model_id).exists() || model_id.to_ascii_lowercase().ends_with(".gguf");
+    let what = match model_id {
+        "embedded" => "the embedded model has one state",
+        _ if local => "files on this machine have one state",
+        _ => return None,
+    };
+    revision.map(|_| format!("--revision has no effect: {what}"))
+}
+
 pub fn socket_path_fits(prefix: Option<&Path>) -> Result<(), ConfigError> {
     const RANK: usize = "-0".len();
     match prefix {
@@ -107,6 +130,9 @@ fn request_limits(flags: &LimitFlags) -> Result<RequestLimits, ConfigError> {
     at_least_one("--max-concurrent-requests", Some(flags.max_concurrent_requests))?;
     at_least_one("--max-input-tokens", max_input)?;
     at_least_one("--max-total-tokens", flags.max_total_tokens)?;
+    if flags.max_total_tokens == Some(1) {
+        return Err(ConfigError::TotalOfOne);
+    }
     at_least_one("--max-best-of", Some(flags.max_best_of))?;
     at_least_one("--max-client-batch-size", Some(flags.max_client_batch_size))?;
     if let (Some(input), Some(total)) = (max_input, flags.max_total_tokens)
@@ -219,8 +245,12 @@ fn address(hostname: &str, from_environment: bool) -> Result<IpAddr, ConfigError
 
 fn logs(flags: &ProcessFlags) -> Result<LogConfig, ConfigError> {
     let given = &flags.log_level;
-    EnvFilter::builder()
-        .parse(given)
-        .map_err(|error| ConfigError::LogLevel { given: given.clone(), reason: error.to_string() })?;
+    let bad = |reason| ConfigError::LogLevel { given: given.clone(), reason };
+    // The filter takes a word that is no level for a module, and would then log nothing at all.
+    let mut parts = given.split(',').map(str::trim);
+    if let Some(word) = parts.find(|part| !part.contains('=') && part.parse::<LevelFilter>().is_err()) {
+        return Err(bad(format!("`{word}` is no level")));
+    }
+    EnvFilter::builder().parse(given).map_err(|error| bad(error.to_string()))?;
     Ok(LogConfig { json: flags.json_output, filter: given.clone() })
 }

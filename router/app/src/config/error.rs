@@ -12,6 +12,10 @@ pub enum ConfigError {
     Sharded,
     #[error("{flag} is 0; it must be at least 1")]
     Zero { flag: &'static str },
+    #[error("--max-total-tokens is 1; it must be at least 2: one token of a prompt and one of its answer")]
+    TotalOfOne,
+    #[error("--num-threads {asked} is more than {limit}; as many as the machine has cores are enough")]
+    TooManyThreads { asked: u32, limit: u32 },
     #[error("--max-input-tokens and its old name --max-input-length are both set; keep --max-input-tokens")]
     BothMaxInput,
     #[error(
@@ -58,7 +62,7 @@ pub enum ConfigError {
         "--shard-uds-path {} is too long: a Unix socket's path has at most {limit} bytes, rank included", path.display()
     )]
     SocketPathTooLong { path: PathBuf, limit: usize },
-    #[error("--log-level {given}: {reason}; write error, warn, info, debug or trace")]
+    #[error("--log-level {given}: {reason}; write off, error, warn, info, debug, trace, or a list of module=level")]
     LogLevel { given: String, reason: String },
     #[error("--shards and --fake-shard are both set; keep one")]
     ShardsAndFake,

@@ -155,11 +155,12 @@ impl Config {
 }
 
 fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
-    let warnings = checks::foreign(&flags.foreign.given)?;
+    let mut warnings = checks::foreign(&flags.foreign.given)?;
+    warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
     checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?;
     checks::model_exists(&flags.model.model_id)?;
     checks::at_least_one("--block-size", flags.shard.block_size)?;
-    checks::at_least_one("--num-threads", flags.shard.num_threads)?;
+    checks::threads(flags.shard.num_threads)?;
     checks::file_exists("--python", flags.shard.python.as_deref())?;
     checks::socket_path_fits(flags.shard.shard_uds_path.as_deref())?;
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);

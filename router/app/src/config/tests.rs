@@ -42,6 +42,10 @@ const CONTRADICTIONS: &[(&str, &[&str])] = &[
     ("serve --max-batch-total-tokens 0", &["--max-batch-total-tokens"]),
     ("serve --block-size 0", &["--block-size"]),
     ("serve --num-threads 0", &["--num-threads"]),
+    ("serve --num-threads 100000", &["--num-threads 100000", "1024"]),
+    ("serve --max-total-tokens 1", &["--max-total-tokens is 1", "at least 2"]),
+    ("serve --log-level nonsense", &["--log-level nonsense", "off, error, warn, info, debug, trace"]),
+    ("serve --log-level info,nonsense", &["`nonsense` is no level"]),
     ("serve --validation-workers 0", &["--validation-workers"]),
     ("serve --payload-limit 0", &["--payload-limit"]),
     ("serve --step-timeout 0", &["--step-timeout"]),
@@ -139,6 +143,22 @@ fn a_group_size_without_groups_is_a_warning() {
     let warned = serve("--group-size 4").service.warnings;
     assert!(warned.len() == 1 && warned[0].starts_with("--group-size has no effect"), "{warned:?}");
     assert!(serve("--group-size 4 --scheduling-policy static").service.warnings.is_empty());
+}
+
+#[test]
+fn a_revision_of_what_has_none_is_a_warning() {
+    for words in ["--revision main", "--model-id / --revision main"] {
+        let warnings = serve(words).service.warnings;
+        assert!(warnings.len() == 1 && warnings[0].starts_with("--revision has no effect: "), "{warnings:?}");
+    }
+    assert_eq!(serve("--model-id org/name --revision main").service.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_level_or_a_list_of_modules_with_levels_says_what_to_log() {
+    for level in ["off", "error", "WARN", "debug", "info,headrace_engine=debug", "headrace_engine=debug"] {
+        assert_eq!(serve(&format!("--log-level {level}")).service.logs.filter, level);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! name as in Text Generation Inference (`--max-batch-size`, `MAX_BATCH_SIZE`), unless its help says otherwise; a flag on
 //! the command line wins over its variable.
 
+pub mod environment;
 pub mod foreign;
 pub mod router;
 pub mod scheduling;
@@ -15,8 +16,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use environment::Environment;
 pub use foreign::{ForeignFlags, Verdict};
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
@@ -30,6 +32,8 @@ pub use simulate::SimulateFlags;
 pub struct Flags {
     #[command(subcommand)]
     pub command: Command,
+    #[arg(skip)]
+    pub environment: Environment,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,26 +48,51 @@ pub enum Command {
 
 /// Reads the command line and the environment. The error is clap's own: help, version, or what is wrong with a word.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, clap::Error> {
-    let matches = command().try_get_matches_from(with_alias(words.into_iter().collect()))?;
-    let mut flags = Flags::from_arg_matches(&matches)?;
-    if let (Some((_, matches)), Some(http)) = (matches.subcommand(), flags.http_mut()) {
-        http.hostname_from_environment = from_environment(matches, "hostname");
+    let words: Vec<OsString> = words.into_iter().collect();
+    if is_alias(&words) {
+        let mut command = alias();
+        let matches = matches(&mut command, &words)?;
+        let serve = Command::Serve(Box::new(ServeFlags::from_arg_matches(&matches)?));
+        return Ok(Flags { command: serve, environment: Environment::default() }.with_environment(&command, &matches));
     }
-    Ok(flags)
+    let mut command = command();
+    let matches = matches(&mut command, &words)?;
+    let flags = Flags::from_arg_matches(&matches)?;
+    let Some((name, matches)) = matches.subcommand() else { return Ok(flags) };
+    match command.find_subcommand(name) {
+        Some(command) => Ok(flags.with_environment(command, matches)),
+        None => Ok(flags),
+    }
+}
+
+fn matches(command: &mut clap::Command, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let matches = command.try_get_matches_from_mut(words);
+    matches.map_err(|error| environment::explain(error, command, words))
 }
 
 /// The command with every variable's name in its help, and no variable's value: some are secrets.
 fn command() -> clap::Command {
-    Flags::command().mut_subcommands(|command| command.mut_args(|arg| arg.hide_env_values(true)))
+    Flags::command().mut_subcommands(|command| command.display_name("headrace").mut_args(argument))
 }
 
-/// Called as `text-generation-launcher`, the binary is `headrace serve`.
-fn with_alias(mut words: Vec<OsString>) -> Vec<OsString> {
+/// Called as `text-generation-launcher`, the binary is `headrace serve`, in its help too.
+fn alias() -> clap::Command {
+    let command = clap::Command::new("headrace").bin_name(ALIAS).version(env!("CARGO_PKG_VERSION"));
+    ServeFlags::augment_args(command.about("Start the model's shard and serve it over HTTP").max_term_width(120))
+        .mut_args(argument)
+}
+
+fn argument(arg: clap::Arg) -> clap::Arg {
+    let arg = environment::without_empty(arg.hide_env_values(true));
+    // `--max-batch-size -1` is a number out of range, not an unknown flag.
+    if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
+}
+
+const ALIAS: &str = "text-generation-launcher";
+
+fn is_alias(words: &[OsString]) -> bool {
     let name = words.first().and_then(|word| Path::new(word).file_name());
-    if name.is_some_and(|name| name == "text-generation-launcher") {
-        words.insert(1, "serve".into());
-    }
-    words
+    name.is_some_and(|name| name == ALIAS)
 }
 
 fn from_environment(matches: &ArgMatches, id: &str) -> bool {
@@ -71,6 +100,14 @@ fn from_environment(matches: &ArgMatches, id: &str) -> bool {
 }
 
 impl Flags {
+    fn with_environment(mut self, command: &clap::Command, matches: &ArgMatches) -> Self {
+        self.environment = Environment::of(command, matches);
+        if let Some(http) = self.http_mut() {
+            http.hostname_from_environment = from_environment(matches, "hostname");
+        }
+        self
+    }
+
     fn http_mut(&mut self) -> Option<&mut HttpFlags> {
         match &mut self.command {
             Command::Serve(flags) => Some(&mut flags.http),
@@ -99,6 +136,24 @@ mod tests {
             parse(words("/usr/bin/text-generation-launcher --model-id some/model -p 8080")).expect("TGI's words");
         let Command::Serve(serve) = flags.command else { panic!("not `serve`: {flags:?}") };
         assert_eq!((serve.model.model_id.as_str(), serve.http.port), ("some/model", 8080));
+    }
+
+    #[test]
+    fn under_the_launchers_old_name_help_and_version_are_those_of_one_command() {
+        let said = |line: &str| parse(words(line)).expect_err("shows and ends").to_string();
+        let help = said("text-generation-launcher --help");
+        assert!(help.contains("Usage: text-generation-launcher [OPTIONS]"), "{help}");
+        let version = format!("headrace {}\n", env!("CARGO_PKG_VERSION"));
+        for line in ["text-generation-launcher --version", "headrace --version", "headrace serve --version"] {
+            assert_eq!(said(line), version, "{line}");
+        }
+        alias().debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_out_of_range_and_no_unknown_flag() {
+        let error = parse(words("headrace serve --max-batch-size -1")).expect_err("out of range").to_string();
+        assert!(error.contains("-1 is not in 0..=4294967295"), "{error}");
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub struct ProcessFlags {
     /// One JSON object per log line instead of text. Logs go to standard error either way.
     #[arg(long, env, value_parser = BoolishValueParser::new())]
     pub json_output: bool,
-    /// What to log: error, warn, info, debug, trace, or a list of `module=level`.
+    /// What to log: off, error, warn, info, debug, trace, or a list of `module=level`.
     #[arg(long, env, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
     /// Seconds that running requests have to finish after the first SIGTERM or SIGINT. A second signal ends at once.

@@ -56,12 +56,24 @@ async fn wait_until_gone(pid: Pid) {
 }
 
 #[tokio::test]
-async fn a_death_by_exit_names_the_rank_the_code_and_the_last_words() {
+async fn a_death_with_an_error_line_is_that_line_and_the_rank() {
     let mut shard = shell("echo loading >&2; echo 'error: no such architecture' >&2; exit 3");
     let death = shard.death().await;
     assert_eq!(death.cause, Cause::Exit(3));
     assert_eq!(death.last_lines, ["loading", "error: no such architecture"]);
-    let sentence = format!("rank 0 (pid {}) died: exit code 3; its last words: no such architecture", death.pid);
+    assert_eq!(death.to_string(), "rank 0: no such architecture");
+}
+
+#[tokio::test]
+async fn a_death_without_an_error_line_names_the_rank_the_code_and_the_last_words() {
+    let death = shell("echo loading >&2; exit 3").death().await;
+    assert_eq!(death.to_string(), format!("rank 0 (pid {}) died: exit code 3; its last words: loading", death.pid));
+}
+
+#[tokio::test]
+async fn a_shard_that_somebody_else_ends_is_said_to_be() {
+    let death = shell("echo ending >&2; exit 0").death().await;
+    let sentence = format!("rank 0 (pid {}) was told to end by somebody (SIGTERM or SIGINT)", death.pid);
     assert_eq!(death.to_string(), sentence);
 }
 
@@ -154,7 +166,10 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
                  --num-threads 2 --parent-pid ";
     assert!(words(&config).starts_with(start), "{}", words(&config));
     assert!(!words(&config).contains("--dtype"));
+    assert!(words(&config).contains(" --uds-owner launcher "), "the directory is ours: {}", words(&config));
     config.dtype = Some(Dtype::Bfloat16);
     config.block_size = Some(headrace_scheduler::Tokens(16));
-    assert!(words(&config).ends_with("--dtype bfloat16 --block-size 16 --json-output"), "{}", words(&config));
+    config.uds_prefix = Some("/s".into());
+    let end = "--uds-owner user --dtype bfloat16 --block-size 16 --json-output";
+    assert!(words(&config).ends_with(end), "{}", words(&config));
 }

@@ -35,6 +35,11 @@ pub struct Ended {
 
 impl Headrace {
     pub fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    /// With variables of its own.
+    pub fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let stderr = folder.path().join("stderr");
         let mut command = Command::new(env!("CARGO_BIN_EXE_headrace"));
@@ -44,6 +49,7 @@ impl Headrace {
         for name in ["PORT", "HOSTNAME", "MODEL_ID", "HEADRACE_PYTHON", "HEADRACE_CACHE", "LOG_LEVEL"] {
             command.env_remove(name);
         }
+        command.envs(environment.iter().copied());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, stdout, stderr, _folder: folder }
@@ -96,9 +102,18 @@ impl Drop for Headrace {
 impl Ended {
     /// The one line with an error.
     pub fn error(&self) -> &str {
-        let errors: Vec<&str> = self.stderr.lines().filter(|line| line.to_lowercase().contains("error")).collect();
-        assert_eq!(errors.len(), 1, "one line with an error in\n{}", self.stderr);
-        errors[0]
+        self.only("one line with an error", |line| line.to_lowercase().contains("error"))
+    }
+
+    /// The one line that says why it ended.
+    pub fn error_line(&self) -> &str {
+        self.only("one closing line", |line| line.starts_with("error: "))
+    }
+
+    fn only(&self, what: &str, is_it: impl Fn(&str) -> bool) -> &str {
+        let found: Vec<&str> = self.stderr.lines().filter(|line| is_it(line)).collect();
+        assert_eq!(found.len(), 1, "{what} in\n{}", self.stderr);
+        found[0]
     }
 }
 
@@ -147,6 +162,14 @@ pub fn pretend_python(dir: &Path, script: &str) -> String {
 
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("text")
+}
+
+/// `GET path`: status and body.
+pub fn get(address: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a good duration");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
+    answer(BufReader::new(stream))
 }
 
 /// `POST path` with a JSON body: status and body.

@@ -110,3 +110,30 @@ async fn an_engine_that_nobody_holds_finishes_what_runs_and_stops() {
     assert_eq!(read(generation).await.ids(), expected);
     assert_eq!(world.task.await, EngineStopped::Unused);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_is_closed_cuts_off_what_runs_and_waits_and_ends() {
+    let world = Setup { max_batch_size: 1, ..Setup::default() }.start().await;
+    let mut running = world.generate("running", 1000).await;
+    token(&mut running).await;
+    let waiting = world.generate("waiting", 5).await;
+    assert_eq!(world.engine.close().await, 2);
+    for generation in [running, waiting] {
+        let said = read(generation).await;
+        assert!(matches!(said.error, Some(GenerationError::CutOff)), "{:?}", said.error);
+    }
+    assert_eq!(world.task.await, EngineStopped::Closed);
+    // Nobody is told that the shard died.
+    let refused = world.engine.generate(request("new", 5)).await.expect_err("refused");
+    assert!(matches!(refused, GenerationError::ShuttingDown), "{refused:?}");
+    assert_eq!(world.engine.close().await, 0);
+    world.engine.idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_drains_is_not_healthy() {
+    let world = World::new().await;
+    world.engine.healthy().await.expect("it serves");
+    world.engine.drain();
+    assert!(world.engine.healthy().await.expect_err("it drains").contains("shutting down"));
+}

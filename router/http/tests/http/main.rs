@@ -6,6 +6,7 @@ mod bad_bodies;
 mod bad_fields;
 mod facts;
 mod limits;
+mod slow;
 mod sockets;
 mod streams;
 mod terms;

@@ -1,0 +1,133 @@
+"""`make bench-live`: the scheduler's promises on the real server with the small model.
+
+Run it on an otherwise idle machine; each part prints a few lines. Parts: `batching` (iteration-level against groups of
+8, the seed mixture at saturation), `overload` (goodput at twice the knee), `fair` (a flood and a quiet tenant), `trace`
+(60 s with clients that leave and a pool that is short, replayed and predicted).
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import client
+from bench.open_loop import Arrival, Outcome, percentile, poisson, run
+from bench.workloads import Job, build
+from harness.server import HEADRACE, Server, embedded_model_dir
+
+
+def mixture(count: int, seed: int = 0) -> list[Job]:
+    return build("seed", embedded_model_dir() / "tokenizer.json", count, seed).jobs
+
+
+def with_server(flags: list[str], arrivals: list[Arrival]) -> tuple[list[Outcome], float]:
+    server = Server(*flags)
+    try:
+        server.wait_until_ready()
+        return run(server.url, arrivals)
+    finally:
+        server.stop()
+
+
+def batching(dtype: str) -> None:
+    """The same requests at once, under `static` and `fcfs`."""
+    workload = build("seed", embedded_model_dir() / "tokenizer.json", 64)
+    speeds = {}
+    for name, flags in {
+        "static, groups of 8": ["--scheduling-policy", "static", "--group-size", "8", "--max-batch-size", "64"],
+        "fcfs, 64 rows": ["--max-batch-size", "64"],
+        "fcfs, 8 rows": ["--max-batch-size", "8"],
+    }.items():
+        server = Server("--dtype", dtype, *flags)
+        try:
+            server.wait_until_ready()
+            speeds[name] = client.measure(server.url, workload, 0)
+        finally:
+            server.stop()
+        print(f"{name:20} {speeds[name].line()}")
+    base = speeds["static, groups of 8"].output_tokens_per_s
+    for name, figures in speeds.items():
+        print(f"{name:20} {figures.output_tokens_per_s / base:5.2f}x the throughput of static")
+
+
+def goodput(outcomes: list[Outcome], deadline_s: float, wall_s: float) -> float:
+    """Answers within the deadline, a second."""
+    good = [outcome for outcome in outcomes if outcome.whole and outcome.token_times[-1] <= deadline_s]
+    return len(good) / wall_s
+
+
+def overload(dtype: str, knee: float, deadline_s: float) -> None:
+    """At the knee, and at twice that rate: each request has a deadline, and what cannot keep it is refused at once."""
+    headers = {"x-deadline-ms": str(int(1000 * deadline_s))}
+    results = {}
+    for rate in (knee, 2 * knee):
+        arrivals = poisson(mixture(int(60 * rate)), rate, headers=headers)
+        outcomes, wall = with_server(["--dtype", dtype], arrivals)
+        refused = [outcome for outcome in outcomes if outcome.error == "overloaded"]
+        results[rate] = goodput(outcomes, deadline_s, max(wall, 60.0))
+        waits = [outcome.answered_s * 1000 for outcome in refused]
+        print(
+            f"{rate:5.2f} req/s: {len(outcomes)} sent, {results[rate]:.3f} good answers/s, {len(refused)} refused, "
+            f"in {percentile(waits, 0.5):.1f} ms (p50), {percentile(waits, 0.99):.1f} ms (p99)"
+        )
+    print(f"goodput at twice the knee: {results[2 * knee] / results[knee]:.1%} of that at the knee")
+
+
+def fair(dtype: str) -> None:
+    """A floods with 200 requests at once, B sends one a second; B's first tokens alone, under fair and under fcfs."""
+    quiet = [Arrival(3.0 + second, Job("Hello there, ", 8), {"x-tenant-id": "B"}) for second in range(30)]
+    flood = [Arrival(0.0, job, {"x-tenant-id": "A"}) for job in mixture(120)]
+    for name, policy, arrivals in [
+        ("alone", "fair", quiet),
+        ("fair", "fair", flood + quiet),
+        ("fcfs", "fcfs", flood + quiet),
+    ]:
+        outcomes, wall = with_server(["--dtype", dtype, "--scheduling-policy", policy], arrivals)
+        b = [one for one in outcomes if one.arrival.headers["x-tenant-id"] == "B"]
+        a = [one for one in outcomes if one.arrival.headers["x-tenant-id"] == "A"]
+        first = [one.ttft_s * 1000 for one in b if one.whole]
+        gaps = [gap * 1000 for one in a for gap in one.gaps_s]
+        tokens = sum(len(one.token_times) for one in outcomes)
+        print(
+            f"{name:6} B: {len(first)}/{len(b)} answered, first token p50 {percentile(first, 0.5):.0f} ms, "
+            f"p99 {percentile(first, 0.99):.0f} ms; A: step p99 {percentile(gaps, 0.99):.0f} ms; "
+            f"{tokens / wall:.1f} tok/s"
+        )
+
+
+def trace(dtype: str) -> None:
+    """Records 60 s, then replays it and compares what the simulator predicts with what was."""
+    arrivals = poisson(mixture(120), 2.0)
+    for place in range(0, len(arrivals), 9):
+        arrivals[place] = Arrival(arrivals[place].at_s, arrivals[place].job, {}, leaves_after_s=1.5)
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory) / "run"
+        pool = ["--max-batch-total-tokens", "6000", "--max-total-tokens", "1024"]
+        outcomes, wall = with_server(["--dtype", dtype, *pool, "--trace", str(base)], arrivals)
+        left = sum(outcome.left for outcome in outcomes)
+        whole = sum(outcome.whole for outcome in outcomes)
+        print(f"{wall:.0f} s: {whole} whole answers, {left} clients left", flush=True)
+        for more in ([], ["--what-if", "none"]):
+            subprocess.run([HEADRACE, "simulate", "--replay", str(base), *more], check=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
+    parser.add_argument("--parts", default="batching,overload,fair,trace", help="comma-separated")
+    parser.add_argument("--knee", type=float, default=1.8, help="requests a second that the server just keeps up with")
+    parser.add_argument("--deadline", type=float, default=20.0, help="seconds an answer may take (overload)")
+    args = parser.parse_args()
+    for part in args.parts.split(","):
+        print(f"\n{part}", flush=True)
+        if part == "overload":
+            overload(args.dtype, args.knee, args.deadline)
+        else:
+            {"batching": batching, "fair": fair, "trace": trace}[part](args.dtype)
+
+
+if __name__ == "__main__":
+    main()
