@@ -85,9 +85,12 @@ impl Failure {
             }
         }
         match self {
-            Self::Simulate(SimulateError::Stuck(_) | SimulateError::Write { .. } | SimulateError::Output(_)) => {
-                ExitCode::FAILURE
-            }
+            Self::Simulate(
+                SimulateError::Stuck(_)
+                | SimulateError::Write { .. }
+                | SimulateError::Output(_)
+                | SimulateError::Replay { .. },
+            ) => ExitCode::FAILURE,
             Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

@@ -1,13 +1,18 @@
 //! `headrace simulate`: the scheduler against a cost model, in figures or as a picture on standard output.
 
+mod segments;
+mod traces;
+mod what_if;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use headrace_scheduler::trace::ReplayError;
 use headrace_simulator::{
-    CostModel, CostModelError, JsonlError, Limits, Preset, PresetKnobs, Rates, Report, Run, Stuck, Sweep, Workload,
-    comparison, read_jsonl, simulate, timeline,
+    CostModel, CostModelError, JsonlError, Limits, NothingToFit, Preset, PresetKnobs, Rates, RecordingError, Report,
+    Run, Stuck, Sweep, Workload, comparison, read_jsonl, simulate, timeline,
 };
 
 use crate::config::{ConfigError, Cost, Show, SimulateConfig, Traffic};
@@ -30,28 +35,52 @@ pub enum SimulateError {
     Output(io::Error),
     #[error("--sweep needs a --preset: a file's requests come when it says")]
     SweepOfFile,
+    #[error("{}: no trace of that name, and no segment {}.000001 or later", path.display(), path.display())]
+    NoTrace { path: PathBuf },
+    #[error("{}: {reason}", path.display())]
+    Trace { path: PathBuf, reason: RecordingError },
+    #[error("{}: {reason}", path.display())]
+    Fit { path: PathBuf, reason: NothingToFit },
+    /// What was found is part of the output.
+    #[error("{}: {reason}", path.display())]
+    Replay { path: PathBuf, reason: ReplayError },
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
 
 /// Runs the command.
 pub fn run(config: &SimulateConfig) -> Result<(), Failure> {
-    let text = outcome(config)?;
+    let Outcome { text, failure } = outcome(config)?;
+    print(&text)?;
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// To standard output.
+fn print(text: &str) -> Result<(), SimulateError> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever reads may stop early, as `head` does.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(SimulateError::Output(error).into()),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(SimulateError::Output(error)),
         _ => Ok(()),
     }
 }
 
-/// What standard output gets.
-fn outcome(config: &SimulateConfig) -> Result<String, SimulateError> {
+/// What standard output gets, and why the command fails all the same.
+struct Outcome {
+    text: String,
+    failure: Option<SimulateError>,
+}
+
+fn outcome(config: &SimulateConfig) -> Result<Outcome, SimulateError> {
     let cost = cost_model(config)?;
-    match &config.show {
+    let text = match &config.show {
         Show::One => one(config, &cost),
         Show::Comparison(policies) => compare(config, &cost, policies),
         Show::Sweep(rates, limits) => sweep(config, &cost, *rates, *limits),
-    }
+        Show::Replay(trace) => return traces::replay(trace, config.json),
+        Show::WhatIf { trace, changes } => what_if::run(config, trace, changes),
+        Show::Fit { trace, output } => traces::fit(trace, output.as_deref(), config.json),
+    };
+    Ok(Outcome { text: text?, failure: None })
 }
 
 fn one(config: &SimulateConfig, cost: &CostModel) -> Result<String, SimulateError> {
@@ -102,12 +131,23 @@ fn workload(traffic: &Traffic) -> Result<Workload, SimulateError> {
 }
 
 fn cost_model(config: &SimulateConfig) -> Result<CostModel, SimulateError> {
+    cost_model_or(config, || Ok(CostModel::UNIT))
+}
+
+/// What the flags say of the machine; `otherwise` where they name none.
+fn cost_model_or(
+    config: &SimulateConfig,
+    otherwise: impl FnOnce() -> Result<CostModel, SimulateError>,
+) -> Result<CostModel, SimulateError> {
     let mut cost = match &config.cost {
-        Cost::Known(cost) => *cost,
-        Cost::File(path) => CostModel::from_toml(&read(path)?)
+        None => otherwise()?,
+        Some(Cost::Known(cost)) => *cost,
+        Some(Cost::File(path)) => CostModel::from_toml(&read(path)?)
             .map_err(|reason| SimulateError::CostModel { path: path.clone(), reason })?,
     };
-    cost.router = config.router.unwrap_or(cost.router);
+    if let Some(router) = config.router {
+        (cost.router, cost.lead) = (router, None);
+    }
     Ok(cost)
 }
 

@@ -19,6 +19,10 @@ pub struct CostModel {
     pub step: StepCost,
     /// From the moment a step is planned until the shard can begin it. Hidden behind the step before, if there is one.
     pub router: Micros,
+    /// How long before the end of the step under way the next one is planned; `None`: as long as the router needs.
+    pub lead: Option<Micros>,
+    /// Between two steps that follow at once: what the shard needs for neither of them.
+    pub gap: Micros,
     /// Size of the KV pool where no flag gives one.
     pub pool: Tokens,
     /// Prompt tokens of one step where no flag gives them: 512 on a CPU, 4,096 on a GPU, as the server has it.
@@ -42,6 +46,8 @@ impl CostModel {
     pub const UNIT: Self = Self {
         step: StepCost { base: 1_000.0, per_token: 0.0, per_row: 0.0, per_context: 0.0, per_pair: 0.0 },
         router: Micros(0),
+        lead: None,
+        gap: Micros(0),
         pool: Tokens(32 * 1024),
         prefill: Tokens(512),
     };
@@ -54,6 +60,8 @@ impl CostModel {
     pub const CPU_SMOLLM2: Self = Self {
         step: StepCost { base: 22_900.0, per_token: 499.0, per_row: 490.0, per_context: 1.0, per_pair: 0.05 },
         router: Micros(2_000),
+        lead: None,
+        gap: Micros(0),
         pool: Tokens(64 * 1024),
         prefill: Tokens(512),
     };
@@ -70,6 +78,8 @@ impl CostModel {
     pub const A100_7B: Self = Self {
         step: StepCost { base: 8_500.0, per_token: 78.0, per_row: 10.0, per_context: 0.32, per_pair: 0.0042 },
         router: Micros(2_000),
+        lead: None,
+        gap: Micros(0),
         pool: Tokens(107_000),
         prefill: Tokens(4096),
     };
@@ -80,6 +90,8 @@ impl CostModel {
     pub const H200_8B: Self = Self {
         step: StepCost { base: 4_500.0, per_token: 29.5, per_row: 10.0, per_context: 0.034, per_pair: 0.0013 },
         router: Micros(2_000),
+        lead: None,
+        gap: Micros(0),
         pool: Tokens(824_000),
         prefill: Tokens(4096),
     };
@@ -96,7 +108,7 @@ impl CostModel {
     }
 
     /// Reads a cost model: keys `base`, `per_token`, `per_row`, `per_context`, `per_pair` in µs, and if they are there
-    /// `router` in µs, `pool_tokens` and `prefill_tokens`.
+    /// `router`, `lead` (default: `router`) and `gap` in µs, `pool_tokens` and `prefill_tokens`.
     ///
     /// # Errors
     ///
@@ -121,12 +133,30 @@ impl CostModel {
         if step.base + step.per_token + step.per_row + step.per_context + step.per_pair == 0.0 {
             return Err(CostModelError::Free);
         }
+        let whole = |key, value: f64| time(key, value).map(|time| Micros(time.round() as u64));
+        let router = whole("router", file.router.unwrap_or_default())?;
         Ok(Self {
             step,
-            router: Micros(time("router", file.router.unwrap_or_default())?.round() as u64),
+            router,
+            lead: file.lead.map(|lead| whole("lead", lead)).transpose()?,
+            gap: whole("gap", file.gap.unwrap_or_default())?,
             pool: tokens("pool_tokens", file.pool_tokens, Self::UNIT.pool)?,
             prefill: tokens("prefill_tokens", file.prefill_tokens, Self::UNIT.prefill)?,
         })
+    }
+
+    /// What [`from_toml`](Self::from_toml) reads.
+    pub fn to_toml(&self) -> String {
+        let StepCost { base, per_token, per_row, per_context, per_pair } = self.step;
+        // A millionth of a microsecond is finer than any clock, even times a million pairs.
+        let steps = [base, per_token, per_row, per_context, per_pair].map(|term| (term * 1e6).round() / 1e6);
+        let steps = ["base", "per_token", "per_row", "per_context", "per_pair"].into_iter().zip(steps);
+        let turns = [("router", Some(self.router)), ("lead", self.lead), ("gap", Some(self.gap))];
+        let turns = turns.into_iter().filter_map(|(key, time)| time.map(|time| (key, time.0)));
+        let sizes = [("pool_tokens", self.pool), ("prefill_tokens", self.prefill)];
+        let lines = steps.map(|(key, value)| format!("{key} = {value}\n"));
+        let lines = lines.chain(turns.map(|(key, value)| format!("{key} = {value}\n")));
+        lines.chain(sizes.map(|(key, value)| format!("{key} = {value}\n"))).collect()
     }
 }
 
@@ -140,6 +170,8 @@ struct File {
     per_context: f64,
     per_pair: f64,
     router: Option<f64>,
+    lead: Option<f64>,
+    gap: Option<f64>,
     pool_tokens: Option<u32>,
     prefill_tokens: Option<u32>,
 }
@@ -164,6 +196,12 @@ mod tests {
         let more = format!("{text}\nrouter = 1500\npool_tokens = 77\nprefill_tokens = 9");
         let read = CostModel::from_toml(&more).expect("valid");
         assert_eq!((read.router, read.pool, read.prefill), (Micros(1500), Tokens(77), Tokens(9)));
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_read() {
+        let model = CostModel { router: Micros(310), lead: Some(Micros(2_100)), gap: Micros(90), ..CostModel::H200_8B };
+        assert_eq!(CostModel::from_toml(&model.to_toml()), Ok(model));
     }
 
     #[test]

@@ -88,6 +88,8 @@ impl Line {
             priority: Priority::new(priority).ok_or_else(band)?,
             deadline: self.deadline_ms.map(|deadline| moment("deadline_ms", deadline)).transpose()?,
             prefix: prefix(self.prefix, self.prefix_tokens, prompt)?,
+            blocks: None,
+            leaves: None,
         })
     }
 }

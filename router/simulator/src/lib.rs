@@ -10,6 +10,8 @@
 //! 3. [`simulate`]: the event loop. It gives a [`Run`]: what happened to every request, and who ran in which step.
 //! 4. [`Report`]: a run in figures, as a table or as JSON; [`comparison`]: several side by side.
 //! 5. [`timeline`]: a run as a picture. [`Sweep`]: where more load stops paying.
+//! 6. [`Recording`]: what a trace of a server tells. [`Fit`]: the cost model of its steps. [`Prediction`]: its requests
+//!    again, under other knobs.
 //!
 //! ```
 //! use headrace_scheduler::*;
@@ -25,10 +27,13 @@
 mod compare;
 mod cost_model;
 mod figures;
+mod fit;
 mod jsonl;
+mod prediction;
 mod presets;
 mod pretend_shard;
 mod random;
+mod recording;
 mod report;
 mod run;
 mod sweep;
@@ -40,11 +45,14 @@ mod world;
 pub use compare::comparison;
 pub use cost_model::{CostModel, CostModelError};
 pub use figures::Figures;
+pub use fit::{Fit, NothingToFit, Quality};
 pub use jsonl::{JsonlError, read_jsonl};
+pub use prediction::Prediction;
 pub use presets::{Preset, PresetKnobs};
+pub use recording::{Recording, RecordingError, unread_bytes};
 pub use report::{Latencies, Report};
 pub use run::{Bar, Ending, Outcome, Phase, Run};
 pub use sweep::{Limits, Point, Rates, Sweep};
 pub use timeline::timeline;
-pub use workload::{Arrival, Prefix, Workload};
-pub use world::{Stuck, simulate};
+pub use workload::{Arrival, NamedBlocks, Prefix, Workload};
+pub use world::{Stuck, record, simulate};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use headrace_scheduler::{RequestId, Sample, StepPlan, Tokens};
+use headrace_scheduler::{RequestId, Sample, StepPlan, TokenId, Tokens};
 
 use crate::tokens::{END_OF_SEQUENCE, id};
 
@@ -16,8 +16,14 @@ pub(crate) struct Answer {
     pub prompt: Tokens,
     /// Its last token is an end of sequence.
     pub length: Tokens,
-    /// The number of its first token.
-    pub first: u64,
+    pub tokens: AnswerTokens,
+}
+
+pub(crate) enum AnswerTokens {
+    /// Ids that count from the number of the first.
+    From(u64),
+    /// As a trace names them.
+    These(Vec<TokenId>),
 }
 
 impl PretendShard {
@@ -42,6 +48,12 @@ impl PretendShard {
     fn token(&self, request: RequestId, position: Tokens) -> u32 {
         let Some(answer) = self.answers.get(&request) else { return END_OF_SEQUENCE };
         let index = position.saturating_sub(answer.prompt);
-        if index + Tokens(1) < answer.length { id(answer.first + u64::from(index.0)) } else { END_OF_SEQUENCE }
+        if index + Tokens(1) >= answer.length {
+            return END_OF_SEQUENCE;
+        }
+        match &answer.tokens {
+            AnswerTokens::From(first) => id(first + u64::from(index.0)),
+            AnswerTokens::These(ids) => ids.get(index.0 as usize).copied().unwrap_or(END_OF_SEQUENCE),
+        }
     }
 }

@@ -123,7 +123,7 @@ impl fmt::Display for Report {
 }
 
 impl Latencies {
-    fn of<'a>(requests: impl Iterator<Item = &'a Outcome> + Clone) -> Self {
+    pub(crate) fn of<'a>(requests: impl Iterator<Item = &'a Outcome> + Clone) -> Self {
         let of =
             |duration: fn(&Outcome) -> Option<Micros>| Figures::of(requests.clone().filter_map(duration).collect());
         Self {

@@ -44,6 +44,8 @@ pub enum Ending {
     Rejected,
     /// Its deadline passed before its first step.
     DeadlineMissed,
+    /// Its client was gone before the answer was whole.
+    Left,
 }
 
 /// A request in a row over steps that follow each other, in one phase.

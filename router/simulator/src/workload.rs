@@ -1,5 +1,7 @@
 //! Who asks for what, and when.
 
+use std::collections::BTreeMap;
+
 use headrace_scheduler::{Micros, Priority, Tokens};
 
 /// Requests in the order of their arrival.
@@ -23,6 +25,23 @@ pub struct Arrival {
     /// From the arrival.
     pub deadline: Option<Micros>,
     pub prefix: Option<Prefix>,
+    /// Instead of a prefix: which of its blocks equal others'.
+    pub blocks: Option<NamedBlocks>,
+    /// So long after the arrival the client is gone, and the request is cancelled if it has not ended.
+    pub leaves: Option<Micros>,
+}
+
+/// Contents of a request's blocks as a trace tells them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedBlocks {
+    /// Tokens of a block when the numbers were given.
+    pub size: Tokens,
+    /// By place in prompt and answer. Blocks of equal numbers have equal tokens; all others are the request's own.
+    pub numbers: BTreeMap<u32, u64>,
+    /// Only requests with the same root share anything.
+    pub root: u32,
+    /// May start from what others computed.
+    pub reads_cache: bool,
 }
 
 /// The prompt begins like that of every other request which names the same prefix.
@@ -57,6 +76,8 @@ impl Arrival {
             priority: Priority::NORMAL,
             deadline: None,
             prefix: None,
+            blocks: None,
+            leaves: None,
         }
     }
 }

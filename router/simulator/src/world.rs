@@ -5,15 +5,17 @@
 //! therefore made without knowing what the step before it samples: an answer that ends by itself costs its row one step
 //! more, just as it does on a server.
 
-use std::collections::{HashMap, VecDeque};
+mod clients;
 
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use headrace_scheduler::trace::TracedScheduler;
 use headrace_scheduler::{
-    Blocks, Config, Event, FinishReason, Micros, Request, RequestId, Scheduler, StepOutcome, StepPlan, StepShape,
-    Tenant,
+    Blocks, Config, Event, FinishReason, Micros, RequestId, StepOutcome, StepPlan, StepShape, Tenant,
 };
 
 use crate::cost_model::CostModel;
-use crate::pretend_shard::{Answer, PretendShard};
+use crate::pretend_shard::PretendShard;
 use crate::run::{Bars, Ending, Outcome, Run};
 use crate::tokens::{END_OF_SEQUENCE, TokenIds};
 use crate::workload::Workload;
@@ -36,19 +38,41 @@ pub struct Stuck {
 ///
 /// [`Stuck`], which a correct scheduler never is.
 pub fn simulate(workload: &Workload, config: &Config, cost: &CostModel) -> Result<Run, Stuck> {
-    World::new(workload, config, cost).run()
+    World::new(workload, config, cost).run().map(|(run, _)| run)
+}
+
+/// [`simulate`], with the trace that a server would have written of it, in segments of so many steps.
+///
+/// # Errors
+///
+/// As there.
+pub fn record(
+    workload: &Workload,
+    config: &Config,
+    cost: &CostModel,
+    segment_steps: u64,
+) -> Result<(Run, Vec<Vec<u8>>), Stuck> {
+    let mut world = World::new(workload, config, cost);
+    world.scheduler.begin_segment();
+    world.segment_steps = Some(segment_steps);
+    world.run()
 }
 
 struct World<'a> {
     workload: &'a Workload,
     cost: &'a CostModel,
-    scheduler: Scheduler,
+    scheduler: TracedScheduler,
+    /// Length of a trace's segment; `None`: nothing is recorded.
+    segment_steps: Option<u64>,
+    segments: Vec<Vec<u8>>,
     shard: PretendShard,
     ids: TokenIds,
     tenants: HashMap<&'a str, Tenant>,
     /// Places in the workload.
     numbers: HashMap<RequestId, usize>,
     outcomes: Vec<Outcome>,
+    /// When clients will be gone.
+    departures: BTreeSet<(Micros, RequestId)>,
     bars: Bars,
     now: Micros,
     /// Oldest first; at most two.
@@ -82,7 +106,10 @@ impl<'a> World<'a> {
             cost,
             ids: TokenIds::new(workload, config.max_total_tokens),
             max_batch_size: config.max_batch_size,
-            scheduler: Scheduler::new(config),
+            scheduler: TracedScheduler::new(config),
+            segment_steps: None,
+            segments: Vec::new(),
+            departures: BTreeSet::new(),
             shard: PretendShard::default(),
             tenants,
             numbers: HashMap::new(),
@@ -99,10 +126,11 @@ impl<'a> World<'a> {
 
     /// At one moment, arrivals come before plans and plans before results: a plan is on its way before the step under
     /// way has landed.
-    fn run(mut self) -> Result<Run, Stuck> {
+    fn run(mut self) -> Result<(Run, Vec<Vec<u8>>), Stuck> {
         while let Some(moment) = self.next_moment() {
             self.now = moment;
             self.submit_arrived();
+            self.cancel_departed();
             if self.plan_is_due() {
                 self.plan();
             }
@@ -117,14 +145,15 @@ impl<'a> World<'a> {
         let landing = self.in_flight.front().map(|flight| flight.ends);
         let plan = if self.settled { None } else { self.plan_due() };
         let wake = self.scheduler.wakes_at().filter(|&moment| moment > self.now);
-        [arrival, landing, plan, wake].into_iter().flatten().min()
+        let departure = self.departures.first().map(|(moment, _)| *moment);
+        [arrival, landing, plan, wake, departure].into_iter().flatten().min()
     }
 
     /// When the next plan is made, if it is not two steps ahead.
     fn plan_due(&self) -> Option<Micros> {
         match self.in_flight.len() {
             0 => Some(self.now),
-            1 => Some(self.free_at.saturating_sub(self.cost.router).max(self.now)),
+            1 => Some(self.free_at.saturating_sub(self.cost.lead.unwrap_or(self.cost.router)).max(self.now)),
             _ => None,
         }
     }
@@ -132,33 +161,6 @@ impl<'a> World<'a> {
     fn plan_is_due(&self) -> bool {
         let woken = self.scheduler.wakes_at().is_some_and(|moment| moment <= self.now);
         (!self.settled || woken) && self.plan_due() == Some(self.now)
-    }
-
-    fn submit_arrived(&mut self) {
-        while let Some(arrival) = self.workload.arrivals().get(self.outcomes.len()).filter(|next| next.at <= self.now) {
-            let (prompt, first) = self.ids.prompt(arrival);
-            let request = Request {
-                tenant: self.tenants[arrival.tenant.as_str()],
-                priority: arrival.priority,
-                deadline: arrival.deadline.map(|deadline| arrival.at + deadline),
-                ..Request::new(prompt, arrival.max_new)
-            };
-            let submitted = self.scheduler.submit(request, self.now);
-            let ending = submitted.as_ref().err().map(|_| (Ending::Rejected, self.now));
-            if let Ok(id) = submitted {
-                self.numbers.insert(id, self.outcomes.len());
-                self.shard.expect(id, Answer { prompt: arrival.prompt, length: arrival.output, first });
-                self.settled = false;
-            }
-            self.outcomes.push(Outcome {
-                tenant: arrival.tenant.clone(),
-                priority: arrival.priority,
-                arrived: arrival.at,
-                planned: None,
-                tokens: Vec::new(),
-                ending,
-            });
-        }
     }
 
     fn plan(&mut self) {
@@ -180,7 +182,7 @@ impl<'a> World<'a> {
 
     fn send(&mut self, plan: StepPlan) {
         let took = self.cost.step.predict(StepShape::of(&plan));
-        let began = self.free_at.max(self.now + self.cost.router);
+        let began = (self.free_at + self.cost.gap).max(self.now + self.cost.router);
         let ends = began + took;
         self.bars.add(&plan, began, ends, |request| self.numbers[&request]);
         self.planned_rows += (plan.chunks.len() + plan.decodes.len()) as u64;
@@ -198,6 +200,10 @@ impl<'a> World<'a> {
         let outcome = StepOutcome::Done { samples, failed: Vec::new(), took: flight.took };
         self.scheduler.complete_step(flight.plan.step, outcome, self.now);
         self.settled = false;
+        if self.segment_steps.is_some_and(|steps| flight.plan.step.0.is_multiple_of(steps)) {
+            self.segments.push(self.scheduler.take_trace());
+            self.scheduler.begin_segment();
+        }
     }
 
     fn take_events(&mut self) {
@@ -218,8 +224,9 @@ impl<'a> World<'a> {
             FinishReason::DeadlineMissed => Ending::DeadlineMissed,
             FinishReason::Displaced => Ending::Rejected,
             FinishReason::Length | FinishReason::EndOfSequence => Ending::Answered,
-            FinishReason::StopString | FinishReason::Cancelled | FinishReason::Failed => {
-                unreachable!("nothing is stopped, cancelled or fails here, but {request} ended with {reason:?}")
+            FinishReason::Cancelled => Ending::Left,
+            FinishReason::StopString | FinishReason::Failed => {
+                unreachable!("nothing is stopped or fails here, but {request} ended with {reason:?}")
             }
         };
         self.shard.forget(request);
@@ -228,7 +235,7 @@ impl<'a> World<'a> {
         outcome.ending = Some((ending, self.now));
     }
 
-    fn finish(self) -> Result<Run, Stuck> {
+    fn finish(mut self) -> Result<(Run, Vec<Vec<u8>>), Stuck> {
         let unfinished = self.outcomes.iter().filter(|outcome| outcome.ending.is_none()).count();
         if unfinished > 0 {
             return Err(Stuck { at: self.now, unfinished, state: format!("{:?}", self.scheduler) });
@@ -236,7 +243,7 @@ impl<'a> World<'a> {
         let stats = self.scheduler.stats();
         let ends = self.outcomes.iter().filter_map(|outcome| outcome.ending).map(|(_, moment)| moment);
         let began = self.workload.arrivals().first().map_or(Micros::ZERO, |first| first.at);
-        Ok(Run {
+        let run = Run {
             ended: ends.max().unwrap_or(began),
             requests: self.outcomes,
             bars: self.bars.finish(),
@@ -246,7 +253,11 @@ impl<'a> World<'a> {
             began,
             peak_blocks: self.peak_blocks,
             stats,
-        })
+        };
+        if self.segment_steps.is_some() {
+            self.segments.push(self.scheduler.take_trace());
+        }
+        Ok((run, self.segments))
     }
 }
 

@@ -44,6 +44,8 @@ pub enum ConfigError {
     GroupAboveRows { group: u32, rows: u32 },
     #[error("--max-batch-total-tokens is more than 4 billion tokens when rounded up to whole blocks; lower it")]
     PoolTooLarge,
+    #[error("--what-if {given}: {reason}")]
+    WhatIf { given: String, reason: String },
     #[error("--waiting-served-ratio {given} must be a number between 0 and 1000")]
     Ratio { given: String },
     #[error("--model-id is empty; name a hub id, a directory, a .gguf file, or leave it out for the embedded model")]

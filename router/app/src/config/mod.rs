@@ -6,6 +6,7 @@
 mod checks;
 mod error;
 mod simulate;
+mod what_if;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use headrace_shard::ShardAddress;
 
 pub use error::ConfigError;
 pub use simulate::{Cost, Show, SimulateConfig, Traffic};
+pub use what_if::Changes;
 
 use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, SchedulingFlags, ServeFlags};
 

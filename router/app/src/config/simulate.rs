@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use headrace_scheduler::{Blocks, Config, Micros, Tokens};
 use headrace_simulator::{CostModel, Limits, Preset, PresetKnobs, Rates};
 
+use super::what_if::Changes;
 use super::{Batching, ConfigError, checks};
 use crate::flags::scheduling::Policy;
-use crate::flags::simulate::{OutputFlags, PresetName, TrafficFlags};
+use crate::flags::simulate::{OutputFlags, PresetName, TraceFlags, TrafficFlags};
 use crate::flags::{SchedulingFlags, SimulateFlags};
 
 #[derive(Debug)]
 pub struct SimulateConfig {
     pub traffic: Traffic,
-    pub cost: Cost,
+    /// `None`: no flag says.
+    pub cost: Option<Cost>,
     /// `None`: what the cost model says.
     pub router: Option<Micros>,
     pub knobs: Knobs,
@@ -40,6 +42,17 @@ pub enum Show {
     /// Policies side by side.
     Comparison(Vec<Policy>),
     Sweep(Rates, Limits),
+    /// Of a trace, by its name or that of a segment.
+    Replay(PathBuf),
+    WhatIf {
+        trace: PathBuf,
+        changes: Changes,
+    },
+    Fit {
+        trace: PathBuf,
+        /// `None`: standard output.
+        output: Option<PathBuf>,
+    },
 }
 
 /// The server's flags that a simulation has too.
@@ -87,7 +100,7 @@ pub fn check(flags: SimulateFlags) -> Result<SimulateConfig, ConfigError> {
     let chunked = !flags.scheduling.no_chunked_prefill;
     Ok(SimulateConfig {
         traffic: traffic(flags.traffic),
-        cost: cost(flags.machine.cost_model)?,
+        cost: flags.machine.cost_model.map(cost).transpose()?,
         router: flags.machine.router_us.map(Micros),
         knobs: Knobs {
             batching: checks::batching(&flags.batching, None, chunked)?,
@@ -96,7 +109,7 @@ pub fn check(flags: SimulateFlags) -> Result<SimulateConfig, ConfigError> {
             max_concurrent_requests: flags.max_concurrent_requests,
         },
         json: flags.output.json,
-        show: show(&flags.output),
+        show: of_trace(flags.trace)?.unwrap_or_else(|| show(&flags.output)),
         timeline: flags.output.timeline,
     })
 }
@@ -123,6 +136,16 @@ fn cost(name: String) -> Result<Cost, ConfigError> {
     let path = PathBuf::from(name);
     checks::file_exists("--cost-model", Some(&path))?;
     Ok(Cost::File(path))
+}
+
+fn of_trace(flags: TraceFlags) -> Result<Option<Show>, ConfigError> {
+    let TraceFlags { replay, what_if, fit, fit_output } = flags;
+    Ok(match (replay, fit) {
+        (Some(trace), _) if what_if.is_empty() => Some(Show::Replay(trace)),
+        (Some(trace), _) => Some(Show::WhatIf { trace, changes: Changes::parse(&what_if)? }),
+        (None, Some(trace)) => Some(Show::Fit { trace, output: fit_output }),
+        (None, None) => None,
+    })
 }
 
 fn show(flags: &OutputFlags) -> Show {

@@ -14,6 +14,8 @@ pub struct SimulateFlags {
     #[command(flatten)]
     pub traffic: TrafficFlags,
     #[command(flatten)]
+    pub trace: TraceFlags,
+    #[command(flatten)]
     pub machine: MachineFlags,
     #[command(flatten)]
     pub output: OutputFlags,
@@ -54,14 +56,35 @@ pub struct TrafficFlags {
     pub max_new_ratio: Option<f64>,
 }
 
+/// What a server did, as `--trace` recorded it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Traces")]
+pub struct TraceFlags {
+    /// Make every decision of a trace again and compare it, byte for byte. FILE is what the server's --trace named: all
+    /// its segments FILE.000001, FILE.000002, …; or one of these.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "preset", "compare", "sweep"])]
+    pub replay: Option<PathBuf>,
+    /// With --replay: run the trace's requests again under another knob, such as max-batch-size=8, with steps that cost
+    /// what they did, and compare latencies with the recorded ones. May be repeated; all other knobs are the trace's.
+    /// `none` changes nothing: how good is the prediction? `none` as a value takes a limit away.
+    #[arg(long, value_name = "KNOB=VALUE", requires = "replay")]
+    pub what_if: Vec<String>,
+    /// Make a cost model from the steps of a trace, as TOML for --cost-model.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "preset", "compare", "sweep", "replay"])]
+    pub fit: Option<PathBuf>,
+    /// With --fit: write the cost model here and its errors to standard output.
+    #[arg(long, value_name = "FILE", requires = "fit")]
+    pub fit_output: Option<PathBuf>,
+}
+
 /// What steps cost, and on how much memory.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineFlags {
     /// What a step costs: unit (a millisecond whatever is in it), cpu-smollm2, a100-7b, h200-8b, or a TOML file with
-    /// base, per_token, per_row, per_context and per_pair in µs.
-    #[arg(long, value_name = "NAME|FILE", default_value = "unit")]
-    pub cost_model: String,
+    /// base, per_token, per_row, per_context and per_pair in µs. Default: unit; with --what-if fitted to the trace.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub cost_model: Option<String>,
     /// Microseconds from the plan of a step until the shard can begin it; hidden while another step runs. Default: as
     /// the cost model has it, 2000 for real machines, 0 for unit.
     #[arg(long, value_name = "MICROSECONDS")]

@@ -15,8 +15,8 @@ mod recorder;
 mod replay;
 mod traced;
 
-pub use record::{Arrival, Record, SegmentError, records};
-pub use replay::{Difference, ReplayError, Replayed, replay};
+pub use record::{Arrival, Outcome, PlanRecord, Record, SegmentError, records};
+pub use replay::{Difference, ReplayError, Replayed, config, first_request, replay};
 pub use traced::TracedScheduler;
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::Config;
 use crate::plan::{Sample, StepOutcome};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
@@ -50,6 +51,23 @@ pub fn replay(segment: &[u8]) -> Result<Replayed, ReplayError> {
         replay.step(record).map_err(|difference| Box::new(Difference { record: number, ..difference }))?;
     }
     Ok(Replayed { records: records.len(), plans: replay.plans })
+}
+
+/// What the recorded scheduler ran with; of its ends of sequences only that there are some is known.
+///
+/// # Errors
+/// The bytes are not a segment's.
+pub fn config(segment: &[u8]) -> Result<Config, SegmentError> {
+    Ok(snapshot(segment, &Filled::new())?.config)
+}
+
+/// The number of the segment's first request that is taken; each later one has the next. Requests with lower numbers
+/// came before the segment.
+///
+/// # Errors
+/// The bytes are not a segment's.
+pub fn first_request(segment: &[u8]) -> Result<RequestId, SegmentError> {
+    Ok(snapshot(segment, &Filled::new())?.sequences.next_id())
 }
 
 struct Replay {
