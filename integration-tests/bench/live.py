@@ -2,7 +2,7 @@
 
 Run it on an otherwise idle machine; each part prints a few lines. Parts: `batching` (iteration-level against groups of
 8, the seed mixture at saturation), `overload` (goodput at twice the knee), `fair` (a flood and a quiet tenant), `trace`
-(60 s with clients that leave and a pool that is short, replayed and predicted).
+(60 s with clients that leave and a pool that is short, replayed), `predict` (60 s, simulated with the fitted cost).
 """
 
 import argparse
@@ -98,26 +98,35 @@ def fair(dtype: str) -> None:
         )
 
 
-def trace(dtype: str) -> None:
-    """Records 60 s, then replays it and compares what the simulator predicts with what was."""
-    arrivals = poisson(mixture(120), 2.0)
+def record(dtype: str, rate: float, flags: list[str], *views: list[str]) -> None:
+    """Records 60 s of the mixture, every ninth client leaving, and shows the trace to `headrace simulate`."""
+    arrivals = poisson(mixture(int(60 * rate)), rate)
     for place in range(0, len(arrivals), 9):
         arrivals[place] = Arrival(arrivals[place].at_s, arrivals[place].job, {}, leaves_after_s=1.5)
     with tempfile.TemporaryDirectory() as directory:
-        base = Path(directory) / "run"
-        pool = ["--max-batch-total-tokens", "6000", "--max-total-tokens", "1024"]
-        outcomes, wall = with_server(["--dtype", dtype, *pool, "--trace", str(base)], arrivals)
+        base = str(Path(directory) / "run")
+        outcomes, wall = with_server(["--dtype", dtype, "--trace", base, *flags], arrivals)
         left = sum(outcome.left for outcome in outcomes)
         whole = sum(outcome.whole for outcome in outcomes)
-        print(f"{wall:.0f} s: {whole} whole answers, {left} clients left", flush=True)
-        for more in ([], ["--what-if", "none"]):
-            subprocess.run([HEADRACE, "simulate", "--replay", str(base), *more], check=False)
+        print(f"{rate} req/s, {wall:.0f} s: {whole} whole answers, {left} clients left", flush=True)
+        for view in views:
+            subprocess.run([HEADRACE, "simulate", "--replay", base, *view], check=False)
+
+
+def trace(dtype: str) -> None:
+    """More than a short pool can hold, so that rows are preempted: every plan again, byte for byte."""
+    record(dtype, 2.0, ["--max-batch-total-tokens", "6000", "--max-total-tokens", "1024"], [])
+
+
+def predict(dtype: str) -> None:
+    """What the simulator predicts for a run, with the cost model fitted to it, beside what was."""
+    record(dtype, 1.0, [], [], ["--what-if", "none"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
-    parser.add_argument("--parts", default="batching,overload,fair,trace", help="comma-separated")
+    parser.add_argument("--parts", default="batching,overload,fair,trace,predict", help="comma-separated")
     parser.add_argument("--knee", type=float, default=1.8, help="requests a second that the server just keeps up with")
     parser.add_argument("--deadline", type=float, default=20.0, help="seconds an answer may take (overload)")
     args = parser.parse_args()
@@ -126,7 +135,7 @@ def main() -> None:
         if part == "overload":
             overload(args.dtype, args.knee, args.deadline)
         else:
-            {"batching": batching, "fair": fair, "trace": trace}[part](args.dtype)
+            {"batching": batching, "fair": fair, "trace": trace, "predict": predict}[part](args.dtype)
 
 
 if __name__ == "__main__":
