@@ -32,12 +32,14 @@ pub struct TraceFiles {
 }
 
 impl TraceFiles {
-    /// Creates the first file, and starts the thread that writes.
+    /// Deletes what an earlier run left under the same name (its later segments would be read as this run's), creates the
+    /// first file, and starts the thread that writes.
     ///
     /// # Errors
     /// The file cannot be created, or there is no thread to be had.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut writer = Writer { path: path.to_owned(), file: None, number: 0 };
+        writer.delete_earlier()?;
         writer.next_file()?;
         writer.number = 0;
         let (pieces, waiting) = mpsc::sync_channel(WAITING_PIECES);
@@ -118,6 +120,20 @@ impl Writer {
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
     }
 
+    fn delete_earlier(&self) -> io::Result<()> {
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let prefix = format!("{}.", self.path.file_name().unwrap_or_default().to_string_lossy());
+        for entry in fs::read_dir(directory.unwrap_or(Path::new(".")))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let number = name.strip_prefix(&prefix).filter(|number| number.len() == 6);
+            if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     fn next_file(&mut self) -> io::Result<()> {
         self.number += 1;
         self.file = Some(File::create(self.name(self.number))?);
@@ -140,6 +156,23 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_earlier_run_left_is_deleted_and_nothing_else() {
+        let dir = std::env::temp_dir().join(format!("headrace-trace-earlier-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        for name in ["run.000001", "run.000007", "run.txt", "run.0000010", "other.000001"] {
+            fs::write(dir.join(name), "left").expect("written");
+        }
+        drop(TraceFiles::create(&dir.join("run")).expect("created"));
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .expect("listed")
+            .map(|entry| entry.expect("entry").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["other.000001", "run.000001", "run.0000010", "run.txt"]);
+        fs::remove_dir_all(&dir).expect("removed");
+    }
 
     #[test]
     fn old_segments_are_deleted_and_the_newest_are_kept() {
