@@ -5,10 +5,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Forecast, Gate, watermark};
+use crate::admission::watermark;
 use crate::chunk_order::Turns;
 use crate::config::Config;
 use crate::event::{Event, FinishReason};
+use crate::forecast::Forecast;
+use crate::gate::Gate;
 use crate::host_pool::HostPool;
 use crate::in_flight::InFlight;
 use crate::kv_cache::KvCache;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::Growth;
+use crate::forecast::Growth;
 use crate::host_pool::Swapped;
 use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
