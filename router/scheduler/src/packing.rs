@@ -19,19 +19,14 @@ impl Scheduler {
     /// `None` when nobody can compute anything.
     pub(crate) fn pack(&mut self, now: Micros) -> Option<StepPlan> {
         let mut draft = Draft::new(self);
-        if self.config.chunked_prefill {
-            let decodes = self.decodes_with_room();
-            decodes.iter().for_each(|&handle| draft.shape.add_decode(self.sequences[handle].computed));
-            self.pack_chunks(&mut draft, now);
-            self.pack_decodes(&mut draft, &decodes);
-        } else {
-            self.pack_chunks(&mut draft, now);
-            if draft.members.is_empty() {
-                let decodes = self.decodes_with_room();
-                decodes.iter().for_each(|&handle| draft.shape.add_decode(self.sequences[handle].computed));
-                self.pack_decodes(&mut draft, &decodes);
-            }
+        // Decode rows take their blocks first, and stand behind the chunks. Without chunking they are left out of a step
+        // with prompts.
+        let mut decodes = if self.config.chunked_prefill { self.begin_decodes(&mut draft) } else { Vec::new() };
+        self.pack_chunks(&mut draft, now);
+        if draft.members.is_empty() && !self.config.chunked_prefill {
+            decodes = self.begin_decodes(&mut draft);
         }
+        self.pack_decodes(&mut draft, &decodes);
         if draft.members.is_empty() {
             return None;
         }
@@ -46,7 +41,7 @@ impl Scheduler {
 
     /// Decode rows that have, or now get, a block for their next position. The others sit this plan out: the block they
     /// wait for is leaving with a step in flight.
-    fn decodes_with_room(&mut self) -> Vec<Handle> {
+    fn begin_decodes(&mut self, draft: &mut Draft) -> Vec<Handle> {
         let block_size = self.config.block_size;
         let mut decodes = Vec::with_capacity(self.running.len());
         for &handle in &self.running {
@@ -58,6 +53,7 @@ impl Scheduler {
                 let Some(block) = self.kv.take() else { continue };
                 sequence.blocks.push(block);
             }
+            draft.shape.add_decode(sequence.computed);
             decodes.push(handle);
         }
         decodes
