@@ -73,6 +73,7 @@ mod gate;
 mod host_pool;
 mod in_flight;
 mod kv_cache;
+mod least_squares;
 mod lengths;
 mod overload;
 mod packing;
@@ -96,6 +97,7 @@ mod units;
 
 pub use config::{AdmissionRule, Config, PolicyKind};
 pub use event::{Event, FinishReason};
+pub use least_squares::{TERMS, solve_non_negative};
 pub use plan::{Admission, Chunk, Decode, Sample, StepOutcome, StepPlan, SwapIn, SwapOut};
 /// Public for its benchmark only.
 #[doc(hidden)]

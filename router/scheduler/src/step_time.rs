@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::least_squares::{TERMS, solve_non_negative};
 use crate::plan::StepPlan;
 use crate::units::{Micros, Tokens};
 
@@ -23,7 +24,6 @@ const KEEP: f64 = 0.999;
 /// Keeps the solution defined where steps never differed in a term.
 const RIDGE: f64 = 1e-6;
 
-const TERMS: usize = 5;
 /// Typical sizes of the terms, so that the equations are well conditioned.
 const SCALE: [f64; TERMS] = [1.0, 128.0, 32.0, 16384.0, 131_072.0];
 
@@ -158,53 +158,12 @@ impl StepTimes {
         }
     }
 
-    /// The best coefficients that are not negative: a term that comes out negative is left out, and the rest is
-    /// fitted again.
+    /// The best coefficients that are not negative.
     pub fn fit(&self) -> StepCost {
-        let mut used = [true; TERMS];
-        loop {
-            let solution = self.solve(used);
-            let worst = (0..TERMS).filter(|&i| solution[i] < 0.0).min_by(|&a, &b| solution[a].total_cmp(&solution[b]));
-            let Some(worst) = worst else {
-                let of = |i: usize| solution[i] / SCALE[i];
-                return StepCost { base: of(0), per_token: of(1), per_row: of(2), per_context: of(3), per_pair: of(4) };
-            };
-            used[worst] = false;
-        }
+        let solution = solve_non_negative(&self.products, &self.times, RIDGE);
+        let of = |i: usize| solution[i] / SCALE[i];
+        StepCost { base: of(0), per_token: of(1), per_row: of(2), per_context: of(3), per_pair: of(4) }
     }
-
-    /// Gaussian elimination with pivots; terms not used come out as 0.
-    fn solve(&self, used: [bool; TERMS]) -> [f64; TERMS] {
-        let mut rows = [[0.0; TERMS + 1]; TERMS];
-        for i in 0..TERMS {
-            for j in 0..TERMS {
-                let both = used[i] && used[j];
-                rows[i][j] = if both { self.products[i][j] } else { 0.0 };
-            }
-            rows[i][i] = if used[i] { rows[i][i] * (1.0 + RIDGE) + RIDGE } else { 1.0 };
-            rows[i][TERMS] = if used[i] { self.times[i] } else { 0.0 };
-        }
-        for column in 0..TERMS {
-            let pivot =
-                (column..TERMS).max_by(|&a, &b| magnitude(rows[a][column]).total_cmp(&magnitude(rows[b][column])));
-            rows.swap(column, pivot.unwrap_or(column));
-            let pivot = rows[column];
-            for row in rows.iter_mut().skip(column + 1) {
-                let factor = row[column] / pivot[column];
-                (column..=TERMS).for_each(|j| row[j] -= factor * pivot[j]);
-            }
-        }
-        let mut solution = [0.0; TERMS];
-        for i in (0..TERMS).rev() {
-            let known: f64 = (i + 1..TERMS).map(|j| rows[i][j] * solution[j]).fold(0.0, |sum, term| sum + term);
-            solution[i] = (rows[i][TERMS] - known) / rows[i][i];
-        }
-        solution
-    }
-}
-
-fn magnitude(value: f64) -> f64 {
-    if value < 0.0 { -value } else { value }
 }
 
 #[cfg(test)]

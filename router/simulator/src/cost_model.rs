@@ -60,17 +60,14 @@ impl CostModel {
     pub const CPU_SMOLLM2: Self = Self {
         step: StepCost { base: 22_900.0, per_token: 499.0, per_row: 490.0, per_context: 1.0, per_pair: 0.05 },
         router: Micros(2_000),
-        lead: None,
-        gap: Micros(0),
         pool: Tokens(64 * 1024),
-        prefill: Tokens(512),
+        ..Self::UNIT
     };
 
     /// Llama-2-7B in float16 on an A100 SXM of 80 GB (2.04 TB/s, 312 TFLOP/s dense), by arithmetic:
     ///
     /// - `base`: 13.5 GB of weights at 85 % of the bandwidth are 7.8 ms, and 0.7 ms to launch kernels and sample.
-    /// - `per_token`: 2 · 6.74e9 FLOP at 55 % of the peak, 78 µs; vLLM is published with 10,000 to 13,000 prompt tokens
-    ///   a second on this pair.
+    /// - `per_token`: 2 · 6.74e9 FLOP at 55 % of the peak, 78 µs.
     /// - `per_row`: a row of 32,000 logits and its share of the sampler, about 10 µs.
     /// - `per_context`: 2 · 32 layers · 4,096 · 2 B = 512 KiB of keys and values at 80 % of the bandwidth, 0.32 µs.
     /// - `per_pair`: 4 · 4,096 · 32 FLOP at 40 % of the peak, 0.0042 µs.
@@ -78,10 +75,9 @@ impl CostModel {
     pub const A100_7B: Self = Self {
         step: StepCost { base: 8_500.0, per_token: 78.0, per_row: 10.0, per_context: 0.32, per_pair: 0.0042 },
         router: Micros(2_000),
-        lead: None,
-        gap: Micros(0),
         pool: Tokens(107_000),
         prefill: Tokens(4096),
+        ..Self::UNIT
     };
 
     /// Llama-3.1-8B in bfloat16 on an H200 (4.8 TB/s, 989 TFLOP/s dense), by the same arithmetic: 16.1 GB of weights are
@@ -90,10 +86,9 @@ impl CostModel {
     pub const H200_8B: Self = Self {
         step: StepCost { base: 4_500.0, per_token: 29.5, per_row: 10.0, per_context: 0.034, per_pair: 0.0013 },
         router: Micros(2_000),
-        lead: None,
-        gap: Micros(0),
         pool: Tokens(824_000),
         prefill: Tokens(4096),
+        ..Self::UNIT
     };
 
     /// A preset by its name.
