@@ -166,7 +166,7 @@ fn printable(byte: u8) -> bool {
 }
 
 /// `<0x0A>` is byte 10.
-fn fallback_byte(token: &str) -> Option<u8> {
+pub(crate) fn fallback_byte(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok())?
 }

@@ -1,5 +1,6 @@
 //! Incremental text for decoders that have no table: decode a few tokens again and take what is new.
 
+use crate::pieces::fallback_byte;
 use crate::tokenizer::Tokenizer;
 
 /// The last tokens of an answer: some whose text is out already, as context, then some whose text is not.
@@ -24,7 +25,9 @@ impl Window {
         self.ids.push(id);
         let held = self.ids.len() - self.context;
         match self.held_text(tokenizer) {
-            Some(new) if !new.ends_with(char::REPLACEMENT_CHARACTER) => text.push_str(&new),
+            Some(new) if !new.ends_with(char::REPLACEMENT_CHARACTER) || self.spells_replacement(tokenizer) => {
+                text.push_str(&new);
+            }
             _ if held < MAX_HELD => return,
             new => text.push_str(&new.unwrap_or_else(|| decode(&self.ids[self.context..], tokenizer))),
         }
@@ -44,6 +47,19 @@ impl Window {
         let before = decode(&self.ids[..self.context], tokenizer);
         let after = decode(&self.ids, tokenizer);
         after.strip_prefix(&before).map(str::to_owned)
+    }
+
+    /// The held tokens write U+FFFD out, as a character of its own or by its three bytes: it stands for nothing missing.
+    fn spells_replacement(&self, tokenizer: &Tokenizer) -> bool {
+        let mut bytes = Vec::new();
+        for &id in &self.ids[self.context..] {
+            let entry = tokenizer.entry(id).unwrap_or_default();
+            match fallback_byte(&entry) {
+                Some(byte) => bytes.push(byte),
+                None => bytes.extend_from_slice(entry.as_bytes()),
+            }
+        }
+        std::str::from_utf8(&bytes).is_ok_and(|text| text.ends_with(char::REPLACEMENT_CHARACTER))
     }
 
     /// The held tokens, whose text is out now, become the context. It begins where a character begins, and has text, so

@@ -26,6 +26,17 @@ fn assert_whole(text: &str, whole: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// U+FFFD itself is a character like any other: it is not taken for one that is incomplete.
+#[test]
+fn a_replacement_character_that_was_written_is_text() {
+    for tokenizer in [byte_level(), byte_fallback(), byte_fallback_through_the_window()] {
+        for text in ["\u{FFFD}", "hello \u{FFFD}", "\u{FFFD}\u{FFFD} hello"] {
+            let ids = tokenizer.encode(text, false).expect("encodes").ids;
+            assert_eq!(shown(&tokenizer, &ids), text);
+        }
+    }
+}
+
 proptest! {
     /// Any ids, also ones that are no characters, special, or outside the vocabulary.
     #[test]
