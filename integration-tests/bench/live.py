@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import client
 from bench.open_loop import Arrival, Outcome, percentile, poisson, run
+from bench.probe import Probe
 from bench.workloads import Job, build
 from harness.server import HEADRACE, Server, embedded_model_dir
 
@@ -59,23 +60,53 @@ def goodput(outcomes: list[Outcome], deadline_s: float, wall_s: float) -> float:
     return len(good) / wall_s
 
 
-def overload(dtype: str, knee: float, deadline_s: float) -> None:
+def capacity(flags: list[str]) -> float:
+    """Requests of the mixture a second when there are always some that wait: the most that these flags can serve."""
+    outcomes, wall = with_server(flags, [Arrival(0.0, job) for job in mixture(96)])
+    return len(outcomes) / wall
+
+
+def overload(dtype: str, knee: float | None, deadline_s: float) -> None:
     """On 16 rows, at the knee and at twice that rate. An answer counts if it is whole within the deadline; each request
     says that it wants its first step in 0.4 of that, and what cannot have it is refused at once.
+
+    The knee is 90 % of what 16 rows can serve, unless it is given.
     """
+    flags = ["--dtype", dtype, "--max-batch-size", "16"]
+    if knee is None:
+        knee = 0.9 * capacity(flags)
+        print(f"knee: {knee:.2f} req/s", flush=True)
     headers = {"x-deadline-ms": str(int(400 * deadline_s))}
     results = {}
     for rate in (knee, 2 * knee):
         arrivals = poisson(mixture(int(60 * rate)), rate, headers=headers)
-        outcomes, wall = with_server(["--dtype", dtype, "--max-batch-size", "16"], arrivals)
+        server = Server(*flags)
+        try:
+            server.wait_until_ready()
+            with Probe(server.url, headers) as probe:
+                outcomes, wall = run(server.url, arrivals)
+        finally:
+            server.stop()
         refused = [outcome for outcome in outcomes if outcome.error == "overloaded"]
         results[rate] = goodput(outcomes, deadline_s, max(wall, 60.0))
-        waits = [outcome.answered_s * 1000 for outcome in refused if outcome.retry_after_s is not None]
+        drains = [(outcome.retry_after_s or 0.0, drain_s(outcomes, outcome)) for outcome in refused]
+        ratios = [said / true for said, true in drains if true > 0.5]
+        within = sum(0.5 <= ratio <= 2 for ratio in ratios)
         print(
-            f"{rate:5.2f} req/s: {len(outcomes)} sent, {results[rate]:.3f} good answers/s, {len(refused)} refused, "
-            f"in {percentile(waits, 0.5):.1f} ms (p50), {percentile(waits, 0.99):.1f} ms (p99)"
+            f"{rate:5.2f} req/s: {len(outcomes)} sent, {results[rate]:.3f} good answers/s, {len(refused)} refused; "
+            f"another client's {len(probe.refused_ms)} refusals took {percentile(probe.refused_ms, 0.5):.1f} ms (p50), "
+            f"{percentile(probe.refused_ms, 0.99):.1f} ms (p99); Retry-After within 2x of the time in which the queue "
+            f"drained: {within} of {len(ratios)}",
+            flush=True,
         )
     print(f"goodput at twice the knee: {results[2 * knee] / results[knee]:.1%} of that at the knee")
+
+
+def drain_s(outcomes: list[Outcome], refused: Outcome) -> float:
+    """From a refusal to the first token of the last request that waited then."""
+    now = refused.arrival.at_s
+    firsts = [one.arrival.at_s + one.ttft_s for one in outcomes if one.token_times and one.arrival.at_s < now]
+    return max(firsts, default=now) - now
 
 
 def fair(dtype: str) -> None:
@@ -129,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
     parser.add_argument("--parts", default="batching,overload,fair,trace,predict", help="comma-separated")
-    parser.add_argument("--knee", type=float, default=0.9, help="requests a second that the server just keeps up with")
+    parser.add_argument("--knee", type=float, help="requests a second of `overload`; default: measured")
     parser.add_argument("--deadline", type=float, default=30.0, help="seconds an answer may take (overload)")
     args = parser.parse_args()
     for part in args.parts.split(","):
