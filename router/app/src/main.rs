@@ -4,6 +4,7 @@
 //! commands. The first two end in `service`, which runs until something ends it; `supervise` watches the shard's process
 //! meanwhile.
 
+mod chat_templates;
 mod config;
 mod defaults;
 mod failure;

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::chat_templates;
 use crate::config::ServiceConfig;
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
@@ -87,6 +88,7 @@ pub async fn start(
     let state = ServerState::new(ServerParts {
         engine: engine.clone(),
         tokenizer,
+        chat_templates: chat_templates::read(&model.dir, &config.http),
         limits,
         info: server_info(config, &model, &facts, &agreed),
         metrics,

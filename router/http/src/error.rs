@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::GenerationError;
 use headrace_scheduler::{Micros, Overload, Rejected};
+use headrace_text::chat::TemplateError;
 use serde::Serialize;
 
 use crate::invalid::Invalid;
@@ -16,6 +17,9 @@ use crate::json;
 pub(crate) enum ApiError {
     #[error("Input validation error: {0}")]
     Invalid(#[from] Invalid),
+    /// A chat has no prompt.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// The JSON is right and its types are not.
     #[error("Input validation error: `{path}`: {reason}")]
     WrongType { path: String, reason: String },
@@ -66,7 +70,7 @@ pub(crate) enum ApiError {
 impl ApiError {
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) | Self::WrongType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Invalid(_) | Self::Template(_) | Self::WrongType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NotJson { .. } | Self::Broken { .. } => StatusCode::BAD_REQUEST,
             Self::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -80,13 +84,15 @@ impl ApiError {
         }
     }
 
-    /// Clients map these to their exceptions. The first eight lines are TGI's; where TGI answers in plain text we name
+    /// Clients map these to their exceptions. The first ten lines are TGI's; where TGI answers in plain text we name
     /// the status.
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } => "validation",
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
+            Self::Template(TemplateError::MissingVariable { .. }) => "missing_template_variable",
+            Self::Template(_) => "template_error",
             Self::Incomplete => "incomplete_generation",
             Self::IncompleteStream => "incomplete_generation_stream",
             Self::Unhealthy { .. } => "healthcheck",
@@ -107,6 +113,7 @@ impl ApiError {
             Self::Invalid(_) => "validation",
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
+            Self::Template(_) => "template",
             Self::Incomplete | Self::IncompleteStream => "incomplete",
             other => other.error_type(),
         }

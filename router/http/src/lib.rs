@@ -17,6 +17,7 @@ mod admission;
 mod answer;
 mod best_of;
 mod call;
+mod chat;
 mod error;
 mod events;
 mod headers;

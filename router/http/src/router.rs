@@ -9,7 +9,7 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
 use crate::error::ApiError;
 use crate::request_id;
-use crate::routes::{compat, generate, health, info, metrics, stream, tokenize};
+use crate::routes::{chat_tokenize, compat, generate, health, info, metrics, stream, tokenize};
 use crate::state::{ServerState, Shared};
 
 /// All routes. A new family of routes is a file in `routes/`, a line here and one in [`ROUTES`].
@@ -20,6 +20,7 @@ pub fn router(state: ServerState) -> Router {
         .route("/generate", post(generate::generate))
         .route("/generate_stream", post(stream::generate_stream))
         .route("/tokenize", post(tokenize::tokenize))
+        .route("/chat_tokenize", post(chat_tokenize::chat_tokenize))
         .route("/health", get(health::health))
         .route("/ping", get(health::health))
         .route("/info", get(info::info))
@@ -34,8 +35,8 @@ pub fn router(state: ServerState) -> Router {
 }
 
 /// For the answer to an unknown route.
-pub(crate) const ROUTES: &str = "POST /, POST /generate, POST /generate_stream, POST /tokenize, GET /, GET /health, \
-                                 GET /ping, GET /info, GET /metrics";
+pub(crate) const ROUTES: &str = "POST /, POST /generate, POST /generate_stream, POST /tokenize, POST /chat_tokenize, GET /, \
+                                 GET /health, GET /ping, GET /info, GET /metrics";
 
 /// Browsers may call from anywhere, or from the origins that were named, with any header, and read every header.
 fn cors(state: &Shared) -> CorsLayer {

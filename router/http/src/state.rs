@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use headrace_engine::Engine;
 use headrace_text::Tokenizer;
+use headrace_text::chat::ChatTemplates;
 
 use crate::metrics::{MetricsHandle, RequestMetrics};
 use crate::permits::Permits;
@@ -93,6 +94,7 @@ impl ServerInfo {
 pub struct ServerParts {
     pub engine: Engine,
     pub tokenizer: Arc<Tokenizer>,
+    pub chat_templates: ChatTemplates,
     pub limits: Limits,
     pub info: ServerInfo,
     /// From [`install_metrics`](crate::install_metrics), which must come first: handles are made here, once.
@@ -109,6 +111,7 @@ pub struct ServerState(Arc<Shared>);
 pub struct Shared {
     pub(crate) engine: Engine,
     pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) chat_templates: ChatTemplates,
     pub(crate) limits: Limits,
     pub(crate) info: ServerInfo,
     pub(crate) metrics: MetricsHandle,
@@ -122,7 +125,7 @@ pub struct Shared {
 
 impl ServerState {
     pub fn new(parts: ServerParts) -> Self {
-        let ServerParts { engine, tokenizer, limits, info, metrics, cors_origins } = parts;
+        let ServerParts { engine, tokenizer, chat_templates, limits, info, metrics, cors_origins } = parts;
         let tokenization = Tokenization::new(tokenizer.clone(), limits.validation_workers, Permits::most(&limits));
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
@@ -131,6 +134,7 @@ impl ServerState {
             tokenization,
             engine,
             tokenizer,
+            chat_templates,
             limits,
             info,
             metrics,

@@ -1,5 +1,6 @@
 //! One file per family of routes: what comes in, which answer goes out.
 
+pub(crate) mod chat_tokenize;
 pub(crate) mod compat;
 pub(crate) mod generate;
 pub(crate) mod health;

@@ -11,6 +11,7 @@ use headrace_engine::{Engine, EngineConfig};
 use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::{Config, PolicyKind, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
+use headrace_text::chat::ChatTemplates;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -34,6 +35,7 @@ pub struct Setup {
     /// The tokens that answers are made of.
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
+    pub chat_templates: ChatTemplates,
     pub policy: PolicyKind,
     pub max_batch_size: u32,
 }
@@ -53,6 +55,7 @@ impl Default for Setup {
             limits,
             choices: ids("abcdefghijklmnopqrstuvwxyz"),
             pipeline_tag: None,
+            chat_templates: ChatTemplates::default(),
             policy: PolicyKind::Fcfs,
             max_batch_size: 8,
         }
@@ -101,6 +104,7 @@ impl World {
         let state = ServerState::new(ServerParts {
             engine: engine.clone(),
             tokenizer: tokenizer(),
+            chat_templates: setup.chat_templates,
             limits: setup.limits,
             info: info(setup.pipeline_tag),
             metrics,

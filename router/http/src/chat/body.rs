@@ -1,0 +1,88 @@
+//! The part of a body that becomes a prompt. Nothing is checked here but types, and what a message must have.
+
+use headrace_text::chat;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use serde_json::{Map, Value};
+
+/// Fields of a chat's body that its prompt is made of. Flatten it into a route's own body.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ChatInput {
+    pub messages: Vec<Message>,
+    /// As sent: templates show them whole.
+    #[serde(default)]
+    pub tools: Option<Vec<Value>>,
+    /// As sent; the prompt does not depend on it.
+    #[serde(default)]
+    #[allow(dead_code, reason = "only a route that generates reads it")]
+    pub tool_choice: Option<Value>,
+    /// Further variables of the template, such as `enable_thinking`.
+    #[serde(default)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Default: true, unless the last message is to be continued.
+    #[serde(default)]
+    pub add_generation_prompt: Option<bool>,
+    /// Default: true when the last message is the assistant's, as in TGI.
+    #[serde(default)]
+    pub continue_final_message: Option<bool>,
+    /// For templates that show sources.
+    #[serde(default)]
+    pub documents: Option<Vec<Value>>,
+    /// Name of one of the model's templates.
+    #[serde(default)]
+    pub chat_template: Option<String>,
+}
+
+/// A message as it was sent, fields in their order: templates read some that no API names. It has a role, and content
+/// unless it calls tools.
+#[derive(Clone, Debug)]
+pub(crate) struct Message(chat::Message);
+
+impl Message {
+    pub fn role(&self) -> &str {
+        self.0.get("role").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub fn into_inner(self) -> chat::Message {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut message = Map::deserialize(deserializer)?;
+        // What the SDKs write for a field that is not set.
+        for field in ["tool_calls", "function_call", "refusal", "audio", "name", "tool_call_id"] {
+            if message.get(field).is_some_and(Value::is_null) {
+                message.shift_remove(field);
+            }
+        }
+        check(&message).map_err(Error::custom)?;
+        Ok(Self(message))
+    }
+}
+
+fn check(message: &chat::Message) -> Result<(), String> {
+    match message.get("role") {
+        Some(Value::String(role)) if !role.is_empty() => {}
+        Some(_) => return Err("`role` must be a text, such as \"user\"".into()),
+        None => return Err("missing field `role`".into()),
+    }
+    match message.get("content") {
+        Some(Value::String(_)) => Ok(()),
+        Some(Value::Array(parts)) => parts.iter().try_for_each(check_part),
+        None | Some(Value::Null) if message.contains_key("tool_calls") => Ok(()),
+        None => Err("missing field `content`".into()),
+        Some(Value::Null) => Err("`content` may be null only beside `tool_calls`".into()),
+        Some(_) => Err("`content` must be a text or a list of parts".into()),
+    }
+}
+
+fn check_part(part: &Value) -> Result<(), String> {
+    match part.get("type").and_then(Value::as_str) {
+        Some("text") if part.get("text").is_some_and(Value::is_string) => Ok(()),
+        Some("text") => Err("a part of type \"text\" must have a `text`".into()),
+        Some(other) => Err(format!("a part of type {other:?} is not supported: this server reads text only")),
+        None => Err("a part of `content` must be an object with a `type`".into()),
+    }
+}

@@ -1,0 +1,32 @@
+//! `POST /chat_tokenize`: the prompt of a chat, as its text and its tokens. What only generation needs is read past.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::chat::{self, ChatInput};
+use crate::error::ApiError;
+use crate::json;
+use crate::payload::Payload;
+use crate::state::ServerState;
+use crate::wire::{SimpleToken, simple_tokens};
+
+pub(crate) async fn chat_tokenize(
+    State(state): State<ServerState>,
+    Payload { body, .. }: Payload<ChatInput>,
+) -> Result<Response, ApiError> {
+    let prompt = chat::prompt(&state, body).await?;
+    // A long chat has a long answer: that, too, is written beside the reactor.
+    let answer = state.tokenization.run(prompt.text.len(), move || {
+        let tokens = simple_tokens(&prompt.text, &prompt.encoding);
+        json::bytes(&ChatTokens { tokenize_response: tokens, templated_text: &prompt.text })
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], answer.await?).into_response())
+}
+
+#[derive(Serialize)]
+struct ChatTokens<'a> {
+    tokenize_response: Vec<SimpleToken<'a>>,
+    templated_text: &'a str,
+}
