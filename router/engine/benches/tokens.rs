@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use headrace_engine::{Engine, EngineConfig, GenerationRequest, StopText, Terms, Update};
 use headrace_scheduler::{Blocks, Config, Tokens};
 use headrace_shard::{FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
+use headrace_text::SpecialTokens;
 
 #[path = "../tests/engine/world/tokenizer.rs"]
 mod tokenizer;
@@ -56,6 +57,7 @@ async fn answer(engine: &Engine, n: u32, stop: bool) -> u32 {
         ignore_eos: true,
         stop: if stop { stops.map(String::from).to_vec() } else { Vec::new() },
         stop_text: StopText::Keep,
+        special_tokens: SpecialTokens::Show,
         sampling: Sampling::greedy(),
         terms: Terms::default(),
     };

@@ -53,7 +53,7 @@ impl Answer {
             budget: request.prompt.len() as u64 + u64::from(request.max_new_tokens.0),
             failure: None,
             running: false,
-            text: AnswerText::new(tokenizer.clone(), &request.stop, request.stop_text),
+            text: AnswerText::new(tokenizer.clone(), &request.stop, request.stop_text, request.special_tokens),
             prompt: request.sampling.prompt_logprobs.then(|| PromptLogprobs::new(request.prompt.len())),
             pending: None,
             generated: Tokens::ZERO,

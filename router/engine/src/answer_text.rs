@@ -8,11 +8,13 @@ use headrace_text::{Detokenizer, SpecialTokens, StopMatch, StopMatcher, Tokenize
 
 use crate::generation::StopText;
 
-/// Two texts grow side by side: the *shown* one, special tokens included, which the events carry and in which stop
-/// strings are looked for; and the *plain* one, without them, which is the answer.
+/// Two texts grow side by side: the *shown* one, special tokens included, in which stop strings are looked for; and the
+/// *plain* one, without them, which is the answer. Events carry the one or the other.
 pub(crate) struct AnswerText {
     tokenizer: Arc<Tokenizer>,
     stop_text: StopText,
+    /// Whether events carry the shown text or the plain one.
+    specials: SpecialTokens,
     stops: StopMatcher,
     shown: Detokenizer,
     /// Bytes of shown text so far.
@@ -20,9 +22,11 @@ pub(crate) struct AnswerText {
     /// Its end that is not in an event yet, because it may become a stop string that must never appear.
     held: String,
     /// Where special tokens lie in the shown text; kept only while there are stop strings.
-    specials: Vec<Range<usize>>,
+    special_spans: Vec<Range<usize>>,
     plain: Detokenizer,
     text: String,
+    /// Bytes of the plain text that were in events, where events carry that.
+    told: usize,
 }
 
 /// What a token adds.
@@ -36,46 +40,81 @@ pub(crate) struct Growth {
 }
 
 impl AnswerText {
-    pub(crate) fn new(tokenizer: Arc<Tokenizer>, stops: &[String], stop_text: StopText) -> Self {
+    pub(crate) fn new(
+        tokenizer: Arc<Tokenizer>,
+        stops: &[String],
+        stop_text: StopText,
+        specials: SpecialTokens,
+    ) -> Self {
         Self {
             stop_text,
+            specials,
             stops: StopMatcher::new(stops),
             shown: Detokenizer::new(tokenizer.clone(), SpecialTokens::Show),
             shown_len: 0,
             held: String::new(),
-            specials: Vec::new(),
+            special_spans: Vec::new(),
             plain: Detokenizer::new(tokenizer.clone(), SpecialTokens::Skip),
             text: String::new(),
+            told: 0,
             tokenizer,
         }
     }
 
     pub(crate) fn push(&mut self, token: TokenId) -> Growth {
         let special = self.tokenizer.is_special(token);
-        let piece = self.shown.push(token);
         self.plain.push_into(token, &mut self.text);
+        if self.specials == SpecialTokens::Skip && self.stops.is_empty() {
+            return Growth { text: self.tell_until(self.text.len()), special, stopped: false };
+        }
+        let piece = self.shown.push(token);
         let start = self.shown_len;
         self.shown_len += piece.len();
         if special && !self.stops.is_empty() {
-            self.specials.push(start..self.shown_len);
+            self.special_spans.push(start..self.shown_len);
         }
-        match self.stops.push(&piece) {
-            Some(found) => Growth { text: self.stop_at(found, piece), special, stopped: true },
-            None => Growth { text: self.release(piece), special, stopped: false },
-        }
+        let found = self.stops.push(&piece);
+        let text = match (self.specials, found) {
+            (SpecialTokens::Show, Some(found)) => self.stop_at(found, piece),
+            (SpecialTokens::Show, None) => self.release(piece),
+            (SpecialTokens::Skip, Some(found)) => {
+                self.cut(found);
+                self.tell_until(self.text.len())
+            }
+            (SpecialTokens::Skip, None) => self.tell_until(self.plain_len(self.shown_len - self.undecided())),
+        };
+        Growth { text, special, stopped: found.is_some() }
     }
 
     /// The answer ends without a stop string: text that was held back, for the last event.
     pub(crate) fn finish(&mut self) -> String {
         self.text.push_str(&self.plain.finish());
-        let mut rest = std::mem::take(&mut self.held);
-        rest.push_str(&self.shown.finish());
-        rest
+        match self.specials {
+            SpecialTokens::Skip => self.tell_until(self.text.len()),
+            SpecialTokens::Show => {
+                let mut rest = std::mem::take(&mut self.held);
+                rest.push_str(&self.shown.finish());
+                rest
+            }
+        }
     }
 
     /// The whole answer.
     pub(crate) fn into_text(self) -> String {
         self.text
+    }
+
+    /// Bytes at the end of the shown text that must wait, because they may become a stop string.
+    fn undecided(&self) -> usize {
+        if self.stop_text == StopText::Strip { self.stops.undecided() } else { 0 }
+    }
+
+    /// The plain text up to byte `end` that was in no event yet.
+    fn tell_until(&mut self, end: usize) -> String {
+        // Where a special token cuts a character in two, the texts differ in that character, and `end` may fall behind.
+        let text = self.text.get(self.told..end).unwrap_or_default().to_owned();
+        self.told += text.len();
+        text
     }
 
     /// What of `piece`, and of what was held before it, may be shown.
@@ -89,15 +128,12 @@ impl AnswerText {
         std::mem::replace(&mut self.held, kept)
     }
 
-    /// Cuts the answer at the stop string. Returns the text of the event that completed it.
+    /// Cuts the answer at the stop string. Returns the shown text of the event that completed it.
     fn stop_at(&mut self, found: StopMatch, piece: String) -> String {
+        self.cut(found);
         match self.stop_text {
-            StopText::Keep => {
-                self.cut(found.end);
-                piece
-            }
+            StopText::Keep => piece,
             StopText::Strip => {
-                self.cut(found.start);
                 let mut shown = std::mem::take(&mut self.held);
                 shown.push_str(&piece);
                 // What was shown already ends where the match starts, at the latest: the rest was undecided.
@@ -107,16 +143,23 @@ impl AnswerText {
         }
     }
 
-    /// Drops from the plain text what the shown text has from byte `at` on. Counted from the end: there the two differ
-    /// by special tokens only, while at the start a decoder may treat leading spaces differently.
-    fn cut(&mut self, at: usize) {
-        let special: usize = self.specials.iter().map(|span| span.end.saturating_sub(span.start.max(at))).sum();
+    /// Ends the plain text where the stop string ends, or where it begins.
+    fn cut(&mut self, found: StopMatch) {
+        let at = if self.stop_text == StopText::Keep { found.end } else { found.start };
+        self.text.truncate(self.plain_len(at));
+    }
+
+    /// Bytes of plain text that byte `at` of the shown text has before it. Counted from the end: there the two differ by
+    /// special tokens only, while at the start a decoder may treat leading spaces differently.
+    fn plain_len(&self, at: usize) -> usize {
+        let after = self.special_spans.iter().rev().take_while(|span| span.end > at);
+        let special: usize = after.map(|span| span.end - span.start.max(at)).sum();
         let dropped = (self.shown_len - at).saturating_sub(special);
         let mut kept = self.text.len().saturating_sub(dropped);
         while !self.text.is_char_boundary(kept) {
             kept -= 1;
         }
-        self.text.truncate(kept);
+        kept
     }
 }
 
@@ -169,7 +212,7 @@ mod tests {
             strip in any::<bool>(),
         ) {
             let mode = if strip { StopText::Strip } else { StopText::Keep };
-            let mut answer = AnswerText::new(bytes(), &stops, mode);
+            let mut answer = AnswerText::new(bytes(), &stops, mode, SpecialTokens::Show);
             let shown: String = tokens.iter().map(|&token| bytes().token_text(token)).collect();
             let mut events = String::new();
             let mut grown = 0;
@@ -198,12 +241,50 @@ mod tests {
                 }
             }
         }
+
+        /// However stop strings and special tokens fall, and what was in an event is never taken back.
+        #[test]
+        fn events_without_special_tokens_are_together_the_answer(
+            tokens in any_tokens(),
+            stops in prop::collection::vec("[ab]{0,3}|a<|d\\|>a?|b<\\|end|<", 0..3),
+            strip in any::<bool>(),
+        ) {
+            let mode = if strip { StopText::Strip } else { StopText::Keep };
+            let mut answer = AnswerText::new(bytes(), &stops, mode, SpecialTokens::Skip);
+            let mut reference = AnswerText::new(bytes(), &stops, mode, SpecialTokens::Show);
+            let mut events = String::new();
+            let mut stopped = false;
+            for &token in &tokens {
+                let growth = answer.push(token);
+                events.push_str(&growth.text);
+                prop_assert_eq!(growth.stopped, reference.push(token).stopped);
+                stopped = growth.stopped;
+                if stopped {
+                    break;
+                }
+            }
+            if !stopped {
+                events.push_str(&answer.finish());
+                reference.finish();
+            }
+            let text = answer.into_text();
+            prop_assert_eq!(&events, &text);
+            prop_assert_eq!(text, reference.into_text());
+        }
+    }
+
+    #[test]
+    fn text_that_was_held_back_is_not_lost_to_a_special_token() {
+        let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], StopText::Strip, SpecialTokens::Skip);
+        let tokens = [ids("ab"), vec![END]].concat();
+        let pushed: Vec<String> = tokens.iter().map(|&token| answer.push(token).text).collect();
+        assert_eq!(pushed, ["", "", "ab"]);
     }
 
     #[test]
     fn text_that_may_become_a_stop_string_is_held_back_only_when_it_is_stripped() {
         for (mode, texts) in [(StopText::Keep, ["a", "b", "a"]), (StopText::Strip, ["", "", "ab"])] {
-            let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], mode);
+            let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], mode, SpecialTokens::Show);
             let pushed: Vec<String> = ids("aba").iter().map(|&token| answer.push(token).text).collect();
             assert_eq!(pushed, texts);
             assert_eq!(answer.finish(), if mode == StopText::Keep { "" } else { "a" });
@@ -212,7 +293,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_ends_inside_a_character_keeps_its_complete_ones() {
-        let mut answer = AnswerText::new(bytes(), &[], StopText::Keep);
+        let mut answer = AnswerText::new(bytes(), &[], StopText::Keep, SpecialTokens::Show);
         let texts: String = ids("aé")[..2].iter().map(|&token| answer.push(token).text).collect();
         assert_eq!((texts.as_str(), answer.finish().as_str()), ("a", ""));
         assert_eq!(answer.into_text(), "a");

@@ -18,9 +18,10 @@ pub(crate) enum Command {
     Close(oneshot::Sender<usize>),
 }
 
+/// Requests that are taken together, or none of them.
 pub(crate) struct Submission {
-    pub request: GenerationRequest,
+    pub requests: Vec<GenerationRequest>,
     pub submitted: Instant,
-    /// If the caller is gone, the generation comes back and its drop cancels it.
-    pub reply: oneshot::Sender<Result<Generation, GenerationError>>,
+    /// If the caller is gone, the generations come back and their drop cancels them.
+    pub reply: oneshot::Sender<Result<Vec<Generation>, GenerationError>>,
 }

@@ -53,11 +53,21 @@ impl Engine {
     /// # Errors
     /// At once when the request can never run or too many do already, when the server drains, when the shard died.
     pub async fn generate(&self, request: GenerationRequest) -> Result<Generation, GenerationError> {
+        let generation = self.generate_all(vec![request]).await?.pop();
+        generation.ok_or_else(|| self.refusal())
+    }
+
+    /// Has several requests taken together, before the next step is planned: all of them, or none. Generations come in
+    /// the order of the requests.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate), for the first that is refused.
+    pub async fn generate_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>, GenerationError> {
         if !self.published.is_serving() {
             return Err(self.refusal());
         }
         let (reply, answer) = oneshot::channel();
-        let submission = Submission { request, submitted: Instant::now(), reply };
+        let submission = Submission { requests, submitted: Instant::now(), reply };
         let sent = self.commands.send(Command::Generate(Box::new(submission))).await;
         sent.map_err(|_| self.refusal())?;
         answer.await.unwrap_or_else(|_| Err(self.refusal()))

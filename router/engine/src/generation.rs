@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use headrace_scheduler::{CacheRoot, Micros, Priority, TokenId, Tokens};
 use headrace_shard::Sampling;
+use headrace_text::SpecialTokens;
 use tokio::time::Instant;
 
 /// A validated request for one answer.
@@ -17,6 +18,8 @@ pub struct GenerationRequest {
     pub stop: Vec<String>,
     /// What happens to a stop string at the end of the answer.
     pub stop_text: StopText,
+    /// Whether the texts of the tokens show special ones; the answer's text never does.
+    pub special_tokens: SpecialTokens,
     pub sampling: Sampling,
     pub terms: Terms,
 }
@@ -56,7 +59,8 @@ pub enum Update {
 #[derive(Clone, Debug)]
 pub struct GeneratedToken {
     pub id: TokenId,
-    /// What this token adds to the text, special tokens included; empty while a character is incomplete.
+    /// What this token adds to the text, special tokens as the request says; empty while a character is incomplete or
+    /// text is held back.
     pub text: String,
     /// Only when asked for.
     pub logprob: Option<f32>,

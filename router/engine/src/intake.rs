@@ -13,9 +13,11 @@ impl Driver {
     pub(crate) fn obey(&mut self, command: Command) {
         match command {
             Command::Generate(submission) => {
-                let Submission { request, submitted, reply } = *submission;
-                // If the caller left, the generation comes back in the error and its drop cancels it.
-                drop(reply.send(self.submit(request, submitted)));
+                let Submission { requests, submitted, reply } = *submission;
+                // A refusal drops those that were taken before it, and their drop cancels them. So it is where the
+                // caller left: they come back in the error.
+                let taken = requests.into_iter().map(|request| self.submit(request, submitted)).collect();
+                drop(reply.send(taken));
             }
             Command::Ping(reply) => drop(reply.send(())),
             Command::Close(reply) => drop(reply.send(self.close())),

@@ -54,6 +54,11 @@ impl Generation {
         }
     }
 
+    /// The token that was yielded last is the answer's last: [`try_next`](Self::try_next) yields `Finished` now.
+    pub fn is_ending(&self) -> bool {
+        self.finished.is_some()
+    }
+
     /// Its reader took nothing for too long: when it is dropped, that counts as the reason and not that somebody left.
     pub fn reader_is_slow(&mut self) {
         self.cause = CancelCause::SlowReader;

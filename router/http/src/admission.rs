@@ -4,6 +4,7 @@
 
 use headrace_engine::{EngineState, Generation, GenerationRequest, StopText, Terms};
 use headrace_scheduler::{TokenId, Tokens};
+use headrace_text::SpecialTokens;
 
 use crate::call::Call;
 use crate::error::ApiError;
@@ -77,6 +78,7 @@ async fn submit(
             ignore_eos: checked.ignore_eos,
             stop: checked.stop.clone(),
             stop_text: StopText::Keep,
+            special_tokens: SpecialTokens::Show,
             sampling,
             terms: terms.clone(),
         };

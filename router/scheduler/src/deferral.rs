@@ -11,6 +11,10 @@ use crate::units::{Blocks, Tokens};
 /// line of a template defers nobody.
 const WORTH_WAITING: u32 = 4;
 
+/// Where both have the same prompt (choices of one request, or one question asked by many) one block is enough: they
+/// come together and in numbers, and all but the first save nearly everything.
+const WORTH_WAITING_FOR_THE_SAME: u32 = 1;
+
 impl Scheduler {
     /// Another request is computing, right now, what this one begins with: better to wait for it than to compute it
     /// twice. Released at once when the other ends or loses its row.
@@ -54,7 +58,8 @@ impl Scheduler {
             let other = &self.sequences[first];
             let computed = &other.tokens[..other.prefill_end.0 as usize];
             let until = common_blocks(computed, &sequence.tokens, self.config.block_size).min(limit);
-            (until.0 >= found + WORTH_WAITING && other.published < until).then_some(Deferral { first, until })
+            let worth = if computed == sequence.tokens { WORTH_WAITING_FOR_THE_SAME } else { WORTH_WAITING };
+            (until.0 >= found + worth && other.published < until).then_some(Deferral { first, until })
         };
         others.filter_map(deferral).max_by_key(|deferral| (deferral.until, Reverse(deferral.first)))
     }

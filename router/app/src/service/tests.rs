@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use headrace_engine::{EngineStopped, GenerationRequest, StopText, Terms};
 use headrace_scheduler::{Config as SchedulerConfig, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, Sampling, WarmupLimits};
+use headrace_text::SpecialTokens;
 
 use super::*;
 use crate::supervise::Cause;
@@ -64,6 +65,7 @@ impl World {
             ignore_eos: true,
             stop: Vec::new(),
             stop_text: StopText::Keep,
+            special_tokens: SpecialTokens::Show,
             sampling: Sampling::greedy(),
             terms: Terms::default(),
         };

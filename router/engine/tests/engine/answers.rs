@@ -6,6 +6,7 @@ use crate::world::{Said, Setup, World, read, request, token, tokenizer};
 use headrace_engine::{FinishReason, GenerationError, GenerationRequest, StopText, Update};
 use headrace_scheduler::{Blocks, Rejected, Tokens};
 use headrace_shard::Sampling;
+use headrace_text::SpecialTokens;
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
@@ -168,4 +169,51 @@ async fn what_could_never_run_is_refused_at_once() {
     let _running = world.generate("hello", 5).await;
     let refused = world.engine.generate(request("hello", 5)).await.expect_err("one too many");
     assert!(matches!(refused, GenerationError::Rejected(Rejected::Overloaded(_))), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_together_are_in_one_step_and_answer_in_their_order() {
+    let world = World::new().await;
+    let prompts = ["one", "another one", "a third one"];
+    let requests = prompts.iter().map(|prompt| request(prompt, 6)).collect();
+    let generations = world.engine.generate_all(requests).await.expect("taken");
+    let began = tokio::time::Instant::now();
+    for (generation, prompt) in generations.into_iter().zip(prompts) {
+        assert_eq!(read(generation).await.ids(), world.expected(prompt, 6));
+    }
+    assert_eq!(began.elapsed(), Duration::from_millis(6 * 30), "six steps, and nobody was a step behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_requests_that_come_together_all_are_taken_or_none() {
+    let world = Setup { max_concurrent_requests: Some(2), ..Setup::default() }.start().await;
+    let three = (0..3).map(|n| request(&format!("prompt {n}"), 50)).collect();
+    let refused = world.engine.generate_all(three).await.expect_err("one too many");
+    assert!(matches!(refused, GenerationError::Rejected(Rejected::Overloaded(_))), "{refused}");
+    world.assert_idle_and_empty().await;
+    let two = (0..2).map(|n| request(&format!("prompt {n}"), 2)).collect();
+    assert_eq!(world.engine.generate_all(two).await.expect("the places came back").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_token_is_known_to_be_the_last() {
+    let world = World::new().await;
+    let mut generation = world.generate("hello", 5).await;
+    let mut ending = Vec::new();
+    while let Some(update) = generation.next().await {
+        if matches!(update, Update::Token(_)) {
+            ending.push(generation.is_ending());
+        }
+    }
+    assert_eq!(ending, [false, false, false, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_texts_without_special_tokens_are_together_the_answer() {
+    let setup = Setup { choices: [tokenizer::ids("ab"), vec![tokenizer::END]].concat(), ..Setup::default() };
+    let world = setup.start().await;
+    let plain = GenerationRequest { special_tokens: SpecialTokens::Skip, ..request("hello", 200) };
+    let said = read(world.engine.generate(plain).await.expect("taken")).await;
+    assert_eq!(said.finished().reason, FinishReason::EndOfSequence);
+    assert_eq!(said.event_text(), said.finished().text);
 }

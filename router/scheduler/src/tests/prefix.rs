@@ -212,12 +212,31 @@ fn a_burst_with_one_prefix_computes_it_once() {
     for tail in 1..=8 {
         submit(&mut world, with_tail(system(40), &[tail, tail]), 2);
     }
+    assert_eq!(computed_until_done(&mut world), 40 + 8 * 2);
+}
+
+/// Tokens of prompts that were computed until nobody was left.
+fn computed_until_done(world: &mut World) -> u32 {
     let mut computed = 0;
     while !world.unfinished().is_empty() {
         let plan = world.step().expect("somebody runs");
         computed += plan.chunks.iter().map(|chunk| chunk.tokens.0).sum::<u32>();
     }
-    assert_eq!(computed, 40 + 8 * 2);
+    computed
+}
+
+#[test]
+fn choices_of_one_request_compute_its_prompt_once_however_short_it_is() {
+    for length in [5, 11, 100] {
+        let mut world = World::new(Config { max_batch_prefill_tokens: Tokens(512), ..roomy() });
+        for _ in 0..4 {
+            submit(&mut world, system(length), 8);
+        }
+        let whole_blocks = (length - 1) / 4 * 4;
+        assert_eq!(computed_until_done(&mut world), length + 3 * (length - whole_blocks), "{length} tokens");
+        world.drain();
+        world.check_all_is_back();
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use headrace_engine::{
 };
 use headrace_scheduler::{Blocks, Config, PolicyKind, TokenId, Tokens};
 use headrace_shard::{CostModel, FakeHandle, FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
+use headrace_text::SpecialTokens;
 
 pub const BLOCK: Tokens = Tokens(4);
 
@@ -136,6 +137,7 @@ pub fn request(prompt: &str, max_new: u32) -> GenerationRequest {
         ignore_eos: false,
         stop: Vec::new(),
         stop_text: StopText::Keep,
+        special_tokens: SpecialTokens::Show,
         sampling: Sampling::greedy(),
         terms: Terms::default(),
     }
