@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
+use headrace_telemetry::table;
 use headrace_text::Tokenizer;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -82,6 +83,7 @@ pub async fn start(
     let agreed = defaults::agree(config, &facts, &pool, eos)?;
     let limits = http_limits(config, &agreed);
     let metrics = install_metrics(&limits)?;
+    introduce(&model, &facts, &timeline);
     let trace = config.trace.as_deref().map(trace_files).transpose()?;
     let engine_config = EngineConfig { trace, ..EngineConfig::new(agreed.scheduler.clone()) };
     let (engine, task) = Engine::start(engine_config, shard, tokenizer.clone()).await?;
@@ -196,6 +198,14 @@ async fn load_tokenizer(dir: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
     let loading = tokio::task::spawn_blocking(move || Tokenizer::from_dir(&dir));
     let tokenizer = loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
     Ok(Arc::new(tokenizer?))
+}
+
+/// What never changes of a server, as metrics.
+fn introduce(model: &ServedModel, facts: &ShardFacts, timeline: &Timeline) {
+    let identity = [env!("CARGO_PKG_VERSION"), model.model_id.as_str(), facts.dtype.as_str(), facts.device.as_str()];
+    table::SERVER_INFO.of_all(&identity).set(1.0);
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    table::START_TIME.handle().set(since_epoch.saturating_sub(timeline.total()).as_secs_f64());
 }
 
 fn trace_files(path: &Path) -> Result<TraceFiles, Failure> {

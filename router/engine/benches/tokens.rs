@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use headrace_engine::{Engine, EngineConfig, GenerationRequest, StopText, Terms, Update};
+use headrace_engine::{Engine, EngineConfig, GenerationRequest, Observed, StopText, Terms, Update};
 use headrace_scheduler::{Blocks, Config, Tokens};
 use headrace_shard::{FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
 use headrace_text::SpecialTokens;
@@ -60,6 +60,7 @@ async fn answer(engine: &Engine, n: u32, stop: bool) -> u32 {
         special_tokens: SpecialTokens::Show,
         sampling: Sampling::greedy(),
         terms: Terms::default(),
+        observed: Observed::default(),
     };
     let mut generation = engine.generate(request).await.expect("taken");
     let mut tokens = 0;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use headrace_scheduler::{Micros, Tenant, TokenId, Tokens};
 use headrace_shard::{SampledToken, Sampling};
 use headrace_text::Tokenizer;
+use tokio::time::Instant;
 
 use crate::answer_text::AnswerText;
 use crate::generation::{
     FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, Timings, TopToken, Update,
 };
+use crate::progress::Progress;
 use crate::stream::{Deliverer, Full};
 
 /// Everything the engine keeps of a request between submission and end.
@@ -30,11 +32,31 @@ pub(crate) struct Answer {
     /// The newest token, delivered when it is known whether the answer goes on.
     pending: Option<GeneratedToken>,
     generated: Tokens,
+    /// When the client's request was there.
+    arrived: Micros,
     submitted: Micros,
     /// When it first got a row, and how many of its tokens were cached then.
     admitted: Option<(Micros, Tokens)>,
     first_token: Option<Micros>,
     last_token: Micros,
+    /// Where its caller sees how far it has come.
+    pub progress: Option<Arc<Progress>>,
+}
+
+/// What a token brought.
+pub(crate) struct Growth {
+    /// A stop string is complete.
+    pub stopped: bool,
+    pub wait: Wait,
+}
+
+/// How long a token was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The first one, since the client's request was there.
+    First(Micros),
+    /// Since the token before it.
+    Next(Micros),
 }
 
 impl Answer {
@@ -43,6 +65,7 @@ impl Answer {
         deliverer: Deliverer,
         tokenizer: &Arc<Tokenizer>,
         tenant: Tenant,
+        arrived: Micros,
         submitted: Micros,
     ) -> Self {
         Self {
@@ -57,16 +80,20 @@ impl Answer {
             prompt: request.sampling.prompt_logprobs.then(|| PromptLogprobs::new(request.prompt.len())),
             pending: None,
             generated: Tokens::ZERO,
+            arrived,
             submitted,
             admitted: None,
             first_token: None,
             last_token: submitted,
+            progress: request.observed.progress.clone(),
         }
     }
 
-    /// It gets a row, and so many of its tokens are computed already; only the first time counts.
-    pub(crate) fn admit(&mut self, computed: Tokens, now: Micros) {
+    /// It gets a row, and so many of its tokens are computed already; only the first time counts. Says whether it was.
+    pub(crate) fn admit(&mut self, computed: Tokens, now: Micros) -> bool {
+        let first = self.admitted.is_none();
         self.admitted.get_or_insert((now, computed));
+        first
     }
 
     /// Log-probabilities of a chunk whose first token has this position.
@@ -76,12 +103,19 @@ impl Answer {
         }
     }
 
-    /// The next token. Says whether a stop string is complete.
-    pub(crate) fn push(&mut self, token: TokenId, sampled: Option<&SampledToken>, now: Micros) -> bool {
+    /// The next token.
+    pub(crate) fn push(&mut self, token: TokenId, sampled: Option<&SampledToken>, now: Micros) -> Growth {
         let growth = self.text.push(token);
         self.generated += Tokens(1);
+        let wait = match self.first_token {
+            None => Wait::First(now.saturating_sub(self.arrived)),
+            Some(_) => Wait::Next(now.saturating_sub(self.last_token)),
+        };
         self.first_token.get_or_insert(now);
         self.last_token = now;
+        if let Some(progress) = &self.progress {
+            progress.token(Instant::now());
+        }
         self.pending = Some(GeneratedToken {
             id: token,
             text: growth.text,
@@ -89,7 +123,7 @@ impl Answer {
             special: growth.special,
             top: sampled.map_or_else(Vec::new, |sampled| self.top_tokens(&sampled.top)),
         });
-        growth.stopped
+        Growth { stopped: growth.stopped, wait }
     }
 
     /// Delivers the newest token: the answer goes on.

@@ -22,7 +22,7 @@ use crate::generation::GenerationError;
 use crate::landing::SentSteps;
 use crate::link::{Arrival, Link};
 use crate::pacing::{Pacing, Shape};
-use crate::published::Published;
+use crate::published::{Published, Totals};
 use crate::telemetry::Telemetry;
 use crate::tenants::Tenants;
 use crate::trace::Tracing;
@@ -64,6 +64,9 @@ pub(crate) struct Driver {
     pub(crate) stream_buffer: usize,
     /// Prompt and answer tokens, at most, of what runs.
     running_budget: u64,
+    pub(crate) totals: Totals,
+    /// Answers whose progress somebody looks at.
+    pub(crate) followed: usize,
     /// The last moment at which the scheduler was asked for a plan.
     planned: Micros,
     /// Told to end: nothing runs any more, and the task is about to return.
@@ -110,6 +113,8 @@ impl Driver {
             published,
             stream_buffer: config.stream_buffer,
             running_budget: 0,
+            totals: Totals::default(),
+            followed: 0,
             planned: Micros::ZERO,
             closed: false,
             began: Instant::now(),
@@ -187,15 +192,19 @@ impl Driver {
     fn send(&mut self) -> Result<(), ShardError> {
         while self.link.is_open() && self.due().is_none() {
             let now = self.now();
+            let began = Wall::now();
             self.planned = now;
             let plan = self.scheduler.plan_step(now);
             self.deliver_events(&mut [], now);
             self.send_filter()?;
-            let Some(plan) = plan else { break };
+            let Some(plan) = plan else {
+                self.pacing.rest();
+                break;
+            };
             let sampling = plan.admitted.iter().map(|admission| self.admit(admission, now)).collect::<Vec<_>>();
             self.link.send_step(&plan, &sampling)?;
             let shape = Shape::of(&plan);
-            self.telemetry.sent(&plan, shape.kind);
+            self.telemetry.sent(&plan, shape.kind, began.elapsed());
             self.pacing.sent(shape, now);
             self.sent.push(plan);
         }
@@ -240,7 +249,11 @@ impl Driver {
     fn admit(&mut self, admission: &Admission, now: Micros) -> Sampling {
         // The scheduler plans no request that has ended, so the answer is there.
         let Some(answer) = self.answers.get_mut(&admission.request) else { return Sampling::greedy() };
-        answer.admit(admission.computed, now);
+        if answer.admit(admission.computed, now)
+            && let Some(progress) = &answer.progress
+        {
+            progress.admitted(Instant::now(), admission.computed);
+        }
         if !std::mem::replace(&mut answer.running, true) {
             self.running_budget += answer.budget;
         }
@@ -260,6 +273,7 @@ impl Driver {
         self.vacate(request);
         let answer = self.answers.remove(&request)?;
         self.tenants.leave(answer.tenant);
+        self.followed -= usize::from(answer.progress.is_some());
         Some(answer)
     }
 
@@ -284,8 +298,8 @@ impl Driver {
     fn publish(&self) {
         let stats = self.scheduler.stats();
         let drain = self.scheduler.drain_time();
-        self.published.publish(&stats, drain);
-        self.telemetry.load.publish(&stats, self.running_budget, drain);
+        self.published.publish(&stats, &self.totals, drain);
+        self.telemetry.load.publish(&stats, &self.totals, self.running_budget, drain);
         self.telemetry.hop(self.pacing.hop());
         self.published.set_idle(self.answers.is_empty() && stats.steps_in_flight == 0);
     }

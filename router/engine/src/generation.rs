@@ -1,11 +1,14 @@
 //! One generation as its caller sees it: the request that goes in, the updates that come out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headrace_scheduler::{CacheRoot, Micros, Priority, TokenId, Tokens};
 use headrace_shard::Sampling;
 use headrace_text::SpecialTokens;
 use tokio::time::Instant;
+
+use crate::progress::Progress;
 
 /// A validated request for one answer.
 #[derive(Clone, Debug)]
@@ -22,6 +25,16 @@ pub struct GenerationRequest {
     pub special_tokens: SpecialTokens,
     pub sampling: Sampling,
     pub terms: Terms,
+    pub observed: Observed,
+}
+
+/// What is measured of a request besides what its `Finished` says. Changes nothing of its answer.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// When the client's request was there: TTFT counts from then. `None`: from its submission.
+    pub arrived: Option<Instant>,
+    /// Where its caller wants to see how far it has come.
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// Whose a request is, how urgent, and what it shares: what its place among the others depends on.

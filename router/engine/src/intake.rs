@@ -42,7 +42,13 @@ impl Driver {
         };
         let id = self.scheduler.submit(plain, self.now()).map_err(|rejected| self.refused(tenant, rejected))?;
         let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());
-        let answer = Answer::new(&request, deliverer, &self.tokenizer, tenant, self.moment(submitted));
+        let arrived = self.moment(request.observed.arrived.unwrap_or(submitted));
+        let answer = Answer::new(&request, deliverer, &self.tokenizer, tenant, arrived, self.moment(submitted));
+        if let Some(progress) = &answer.progress {
+            progress.submitted(submitted);
+            self.followed += 1;
+        }
+        self.totals.prompt_tokens += request.prompt.len() as u64;
         self.answers.insert(id, answer);
         self.published.set_idle(false);
         Ok(generation)

@@ -9,6 +9,7 @@ use headrace_scheduler::{
 };
 use headrace_shard::{SampledToken, StepResult};
 
+use crate::answer::Growth;
 use crate::driver::Driver;
 use crate::generation::{FinishReason, GenerationError};
 use crate::pacing::{Kind, Shape};
@@ -46,16 +47,17 @@ impl Driver {
         let Some(plan) = self.sent.land() else { return };
         let now = self.now();
         let computed = result.error.is_none();
-        let busy = self.pacing.landed(result.timing, computed, now);
+        let spent = self.pacing.landed(result.timing, computed, now);
         let kind = Shape::of(&plan).kind;
         let began = Instant::now();
         self.note_failures(&plan, &result);
         self.note_prompt_logprobs(&plan, &result);
+        self.note_progress(&plan, &result);
         let outcome = outcome_of(&plan, &result);
         self.scheduler.complete_step(result.step, outcome, now);
         self.deliver_events(&mut result.samples, now);
         let text = began.elapsed();
-        self.telemetry.landed(&Landed { kind, computed, timing: result.timing, busy, text });
+        self.telemetry.landed(&Landed { kind, computed, timing: result.timing, spent, text });
         if let Some(error) = &result.error {
             let method = if kind == Kind::Prefill { "prefill" } else { "decode" };
             tracing::error!(step = result.step.0, method, error, "a step failed");
@@ -86,6 +88,19 @@ impl Driver {
         }
     }
 
+    /// For those whose progress somebody looks at.
+    fn note_progress(&mut self, plan: &StepPlan, result: &StepResult) {
+        if self.followed == 0 {
+            return;
+        }
+        let now = tokio::time::Instant::now();
+        for request in requests_of(plan) {
+            if let Some(progress) = self.answers.get(&request).and_then(|answer| answer.progress.as_ref()) {
+                progress.landed(result.timing, now);
+            }
+        }
+    }
+
     /// Deals with all that the scheduler has to say. `samples` are those of the step that just landed.
     pub(crate) fn deliver_events(&mut self, samples: &mut [SampledToken], now: Micros) {
         let mut grown = std::mem::take(&mut self.grown);
@@ -93,14 +108,22 @@ impl Driver {
             match event {
                 Event::Token { request, token, sample, .. } => {
                     let Some(answer) = self.answers.get_mut(&request) else { continue };
-                    if answer.push(token, samples.get(sample as usize), now) {
+                    let Growth { stopped, wait } = answer.push(token, samples.get(sample as usize), now);
+                    self.totals.generated_tokens += 1;
+                    self.telemetry.waited(wait);
+                    if stopped {
                         self.scheduler.stop(request, now);
                         self.end_with(request, FinishReason::StopString);
                     } else {
                         grown.push(request);
                     }
                 }
-                Event::Preempted { request } => self.vacate(request),
+                Event::Preempted { request } => {
+                    self.vacate(request);
+                    if let Some(progress) = self.answers.get(&request).and_then(|answer| answer.progress.as_ref()) {
+                        progress.preempted();
+                    }
+                }
                 Event::Finished { request, reason, .. } => self.finished(request, reason),
             }
         }

@@ -11,6 +11,7 @@
 //! | `link.rs` | the session with the shard, and how it comes back |
 //! | `landing.rs` | a step's result becomes tokens, updates and ends |
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
+//! | `progress.rs` | how far a generation has come, for those who trace it |
 //! | `pacing.rs` | when the next step goes out; pure |
 //! | `trace.rs` | the scheduler's trace in files |
 //! | `tenants.rs` | names of tenants become a bounded number of numbers; pure |
@@ -34,6 +35,7 @@ mod landing;
 mod link;
 mod load_metrics;
 mod pacing;
+mod progress;
 mod published;
 mod stream;
 mod telemetry;
@@ -44,10 +46,11 @@ pub use config::{EngineConfig, Recovery};
 pub use driver::EngineStopped;
 pub use engine::{Engine, EngineTask};
 pub use generation::{
-    FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, StopText, Terms, Timings, TopToken,
-    Update,
+    FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, Observed, StopText, Terms, Timings,
+    TopToken, Update,
 };
-pub use published::{EngineSnapshot, EngineState};
+pub use progress::{Progress, Reached, ShardWork};
+pub use published::{EngineSnapshot, EngineState, Totals};
 pub use stream::Generation;
 pub use tenants::DEFAULT as DEFAULT_TENANT;
 pub use trace::TraceFiles;

@@ -1,7 +1,9 @@
 //! How loaded the scheduler is, and what its cache and its refusals did: gauges and counters, never labelled by tenant.
 
 use headrace_scheduler::{Micros, OverloadCause, PolicyKind, Stats};
-use metrics::{Counter, Gauge, Unit, counter, describe_counter, describe_gauge, gauge};
+use headrace_telemetry::{Counter, Gauge, table};
+
+use crate::published::Totals;
 
 /// Handles, made once.
 pub(crate) struct LoadMetrics {
@@ -15,6 +17,9 @@ pub(crate) struct LoadMetrics {
     blocks_free: Gauge,
     blocks_cached: Gauge,
     blocks_held: Gauge,
+    kv_usage: Gauge,
+    prompt_tokens: Counter,
+    generated_tokens: Counter,
     preemptions: Counter,
     recomputed_tokens: Counter,
     prefix_lookups: Counter,
@@ -30,30 +35,32 @@ pub(crate) struct LoadMetrics {
 impl LoadMetrics {
     /// `pool_tokens`: how many tokens the KV pool holds.
     pub(crate) fn new(pool_tokens: u64, policy: PolicyKind) -> Self {
-        describe();
-        gauge!("tgi_batch_max_total_tokens").set(pool_tokens as f64);
-        gauge!("headrace_scheduling_policy_info", "policy" => policy.name()).set(1.0);
+        table::BATCH_MAX_TOTAL_TOKENS.handle().set(pool_tokens as f64);
+        table::SCHEDULING_POLICY.of(policy.name()).set(1.0);
         Self {
-            queue_size: gauge!("tgi_queue_size"),
-            current_size: gauge!("tgi_batch_current_size"),
-            current_max_tokens: gauge!("tgi_batch_current_max_tokens"),
-            running: gauge!("headrace_running_requests"),
-            waiting: gauge!("headrace_waiting_requests"),
-            queue_tokens: gauge!("headrace_queue_tokens"),
-            drain: gauge!("headrace_predicted_drain_seconds"),
-            blocks_free: gauge!("headrace_kv_blocks", "state" => "free"),
-            blocks_cached: gauge!("headrace_kv_blocks", "state" => "cached"),
-            blocks_held: gauge!("headrace_kv_blocks", "state" => "held"),
-            preemptions: counter!("headrace_preemptions_total"),
-            recomputed_tokens: counter!("headrace_recomputed_tokens_total"),
-            prefix_lookups: counter!("headrace_prefix_lookup_tokens_total"),
-            prefix_hits: counter!("headrace_prefix_hit_tokens_total"),
-            evicted_blocks: counter!("headrace_prefix_evicted_blocks_total"),
-            deadlines_missed: counter!("headrace_deadlines_missed_total"),
-            displaced: rejections("displaced"),
-            too_many_requests: rejections("requests"),
-            too_many_tokens: rejections("queue_tokens"),
-            deadline_too_near: rejections("deadline"),
+            queue_size: table::QUEUE_SIZE.handle(),
+            current_size: table::BATCH_CURRENT_SIZE.handle(),
+            current_max_tokens: table::BATCH_CURRENT_MAX_TOKENS.handle(),
+            running: table::RUNNING_REQUESTS.handle(),
+            waiting: table::WAITING_REQUESTS.handle(),
+            queue_tokens: table::QUEUE_TOKENS.handle(),
+            drain: table::PREDICTED_DRAIN.handle(),
+            blocks_free: table::KV_BLOCKS.of("free"),
+            blocks_cached: table::KV_BLOCKS.of("cached"),
+            blocks_held: table::KV_BLOCKS.of("held"),
+            kv_usage: table::KV_USAGE.handle(),
+            prompt_tokens: table::PROMPT_TOKENS.handle(),
+            generated_tokens: table::GENERATED_TOKENS.handle(),
+            preemptions: table::PREEMPTIONS.handle(),
+            recomputed_tokens: table::RECOMPUTED_TOKENS.handle(),
+            prefix_lookups: table::PREFIX_LOOKUP_TOKENS.handle(),
+            prefix_hits: table::PREFIX_HIT_TOKENS.handle(),
+            evicted_blocks: table::PREFIX_EVICTED_BLOCKS.handle(),
+            deadlines_missed: table::DEADLINES_MISSED.handle(),
+            displaced: table::REJECTIONS.of("displaced"),
+            too_many_requests: table::REJECTIONS.of("requests"),
+            too_many_tokens: table::REJECTIONS.of("queue_tokens"),
+            deadline_too_near: table::REJECTIONS.of("deadline"),
         }
     }
 
@@ -69,7 +76,7 @@ impl LoadMetrics {
 
     /// `max_tokens`: prompt and answer tokens, at most, of what runs. `drain`: when those that wait are predicted to
     /// have been let in.
-    pub(crate) fn publish(&self, stats: &Stats, max_tokens: u64, drain: Micros) {
+    pub(crate) fn publish(&self, stats: &Stats, totals: &Totals, max_tokens: u64, drain: Micros) {
         let running = f64::from(stats.running + stats.ending);
         self.queue_size.set(f64::from(stats.waiting));
         self.current_size.set(running);
@@ -81,6 +88,9 @@ impl LoadMetrics {
         self.blocks_free.set(f64::from(stats.blocks.free.0));
         self.blocks_cached.set(f64::from(stats.blocks.cached.0));
         self.blocks_held.set(f64::from(stats.blocks.held.0));
+        self.kv_usage.set(f64::from(stats.blocks.held.0) / f64::from(stats.blocks.total.0.max(1)));
+        self.prompt_tokens.absolute(totals.prompt_tokens);
+        self.generated_tokens.absolute(totals.generated_tokens);
         self.preemptions.absolute(stats.preemptions);
         self.recomputed_tokens.absolute(stats.recomputed_tokens);
         self.prefix_lookups.absolute(stats.prefix.looked_up_tokens);
@@ -89,32 +99,4 @@ impl LoadMetrics {
         self.deadlines_missed.absolute(stats.finished.deadline_missed);
         self.displaced.absolute(stats.finished.displaced);
     }
-}
-
-fn rejections(cause: &'static str) -> Counter {
-    counter!("headrace_rejections_total", "cause" => cause)
-}
-
-fn describe() {
-    describe_gauge!("tgi_queue_size", Unit::Count, "Requests that wait for a row of the batch");
-    describe_gauge!("tgi_batch_current_size", Unit::Count, "Requests that hold a row of the batch");
-    describe_gauge!("tgi_batch_current_max_tokens", Unit::Count, "Prompt and answer tokens, at most, of what runs");
-    describe_gauge!("tgi_batch_max_total_tokens", Unit::Count, "Tokens that the KV pool holds");
-    describe_gauge!("headrace_scheduling_policy_info", Unit::Count, "1 for the policy that orders waiting requests");
-    describe_gauge!("headrace_running_requests", Unit::Count, "Requests that hold a row of the batch");
-    describe_gauge!("headrace_waiting_requests", Unit::Count, "Requests that wait for a row of the batch");
-    describe_gauge!("headrace_queue_tokens", Unit::Count, "Tokens that waiting requests have to compute first");
-    describe_gauge!("headrace_predicted_drain_seconds", Unit::Seconds, "Until those that wait now have a row");
-    describe_gauge!("headrace_kv_blocks", Unit::Count, "KV blocks of the pool by state");
-    describe_counter!("headrace_preemptions_total", Unit::Count, "Requests put back to wait because blocks ran out");
-    describe_counter!("headrace_recomputed_tokens_total", Unit::Count, "Tokens computed again after a preemption");
-    describe_counter!("headrace_prefix_lookup_tokens_total", Unit::Count, "Tokens looked for in the prefix cache");
-    describe_counter!("headrace_prefix_hit_tokens_total", Unit::Count, "Those of them whose KV was there");
-    describe_counter!("headrace_prefix_evicted_blocks_total", Unit::Count, "Cached KV blocks given to other tokens");
-    describe_counter!(
-        "headrace_deadlines_missed_total",
-        Unit::Count,
-        "Requests dropped from the queue at their deadline"
-    );
-    describe_counter!("headrace_rejections_total", Unit::Count, "Requests answered 429, by cause");
 }

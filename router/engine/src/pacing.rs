@@ -27,6 +27,17 @@ pub(crate) struct Pacing {
     in_flight: VecDeque<Sent>,
     /// When the last result came.
     landed: Micros,
+    /// There was something to do since then. While there is not, the shard stands idle for want of work.
+    at_work: bool,
+}
+
+/// Where a step's time went, as seen from here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// How long it kept the shard busy: since it was sent or the one before it landed.
+    pub busy: Micros,
+    /// How long the shard computed nothing, for the router's or the way's sake.
+    pub overhead: Micros,
 }
 
 /// What a step's time depends on.
@@ -47,6 +58,8 @@ pub(crate) enum Kind {
 struct Sent {
     shape: Shape,
     at: Micros,
+    /// How long the shard had stood idle before, although there was work.
+    idle: Micros,
 }
 
 impl Shape {
@@ -58,23 +71,32 @@ impl Shape {
 
 impl Pacing {
     pub(crate) fn sent(&mut self, shape: Shape, now: Micros) {
-        self.in_flight.push_back(Sent { shape, at: now });
+        let idle = match self.at_work && self.in_flight.is_empty() {
+            true => now.saturating_sub(self.landed),
+            false => Micros::ZERO,
+        };
+        self.at_work = true;
+        self.in_flight.push_back(Sent { shape, at: now, idle });
+    }
+
+    /// Nothing can be sent now: if the shard stands idle, that is nobody's fault.
+    pub(crate) fn rest(&mut self) {
+        self.at_work = false;
     }
 
     /// The oldest step's result came. Learns only from steps that `computed`: a failed one says nothing of time.
-    /// Returns how long the step kept the shard busy as seen from here: since it was sent or the one before it landed.
-    pub(crate) fn landed(&mut self, timing: StepTiming, computed: bool, now: Micros) -> Micros {
-        let Some(sent) = self.in_flight.pop_front() else { return Micros::ZERO };
+    pub(crate) fn landed(&mut self, timing: StepTiming, computed: bool, now: Micros) -> Spent {
+        let Some(sent) = self.in_flight.pop_front() else { return Spent::default() };
         let busy = now.saturating_sub(sent.at.max(self.landed));
+        let work = Micros(u64::from(timing.forward_us) + u64::from(timing.sampling_us));
         self.landed = now;
         if computed {
-            let work = Micros(u64::from(timing.forward_us) + u64::from(timing.sampling_us));
             let accounted = work + Micros(u64::from(timing.inbox_us));
             let hop = now.saturating_sub(sent.at).saturating_sub(accounted);
             self.hop = Some(self.hop.map_or(hop, |old| drift(old, hop)));
             self.times(sent.shape.kind).learn(sent.shape.tokens, work);
         }
-        busy
+        Spent { busy, overhead: sent.idle + busy.saturating_sub(work) }
     }
 
     /// The session is over: nothing is in flight. What was learnt of times still holds.
@@ -202,9 +224,36 @@ mod tests {
         let queued = now + Micros(28_000);
         pacing.sent(DECODE, queued);
         let landed = now + Micros(30_300);
-        let busy = pacing.landed(timing(30_000), true, landed);
-        assert_eq!(busy, Micros(30_300));
+        let spent = pacing.landed(timing(30_000), true, landed);
+        assert_eq!(spent.busy, Micros(30_300));
         assert_eq!(pacing.due(), Some(landed - Micros(300) + Micros(28_000)));
+    }
+
+    #[test]
+    fn the_overhead_of_a_step_is_the_way_there_and_back_and_the_pause_before_it() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.sent(DECODE, now + Micros(50));
+        let spent = pacing.landed(timing(1_000), true, now + Micros(1_250));
+        assert_eq!(spent, Spent { busy: Micros(1_200), overhead: Micros(250) });
+    }
+
+    #[test]
+    fn a_step_that_was_queued_behind_another_has_no_overhead_but_what_the_shard_lost() {
+        let (mut pacing, now) = taught(1_000, 300);
+        pacing.sent(DECODE, now);
+        pacing.sent(DECODE, now);
+        pacing.landed(timing(1_000), true, now + Micros(1_300));
+        let spent = pacing.landed(timing(1_000), true, now + Micros(2_310));
+        assert_eq!(spent.overhead, Micros(10));
+    }
+
+    #[test]
+    fn a_pause_without_work_is_no_overhead() {
+        let (mut pacing, now) = taught(30_000, 300);
+        pacing.rest();
+        pacing.sent(DECODE, now + Micros(5_000_000));
+        let spent = pacing.landed(timing(1_000), true, now + Micros(5_001_200));
+        assert_eq!(spent.overhead, Micros(200));
     }
 
     #[test]

@@ -31,6 +31,18 @@ pub struct EngineSnapshot {
     pub steps_in_flight: u64,
     /// When those that wait now are predicted to have been let in.
     pub drain: Micros,
+    /// Running requests whose prompt is not wholly planned yet.
+    pub prefilling: u64,
+    pub totals: Totals,
+}
+
+/// Since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Prompt tokens of requests that were taken.
+    pub prompt_tokens: u64,
+    /// Tokens that were sampled for answers.
+    pub generated_tokens: u64,
 }
 
 /// Written by the driver, read by handles. Numbers are atomics: publishing them takes no lock.
@@ -44,6 +56,9 @@ pub(crate) struct Published {
     in_flight: AtomicU64,
     /// Microseconds.
     drain: AtomicU64,
+    prefilling: AtomicU64,
+    prompt_tokens: AtomicU64,
+    generated_tokens: AtomicU64,
     state: watch::Sender<EngineState>,
     /// Nothing runs, waits or is in flight.
     idle: watch::Sender<bool>,
@@ -60,14 +75,17 @@ impl Published {
             total: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             drain: AtomicU64::new(0),
+            prefilling: AtomicU64::new(0),
+            prompt_tokens: AtomicU64::new(0),
+            generated_tokens: AtomicU64::new(0),
             state: watch::Sender::new(EngineState::Serving),
             idle: watch::Sender::new(true),
         };
-        published.publish(stats, drain);
+        published.publish(stats, &Totals::default(), drain);
         published
     }
 
-    pub(crate) fn publish(&self, stats: &Stats, drain: Micros) {
+    pub(crate) fn publish(&self, stats: &Stats, totals: &Totals, drain: Micros) {
         self.running.store(u64::from(stats.running + stats.ending), Ordering::Relaxed);
         self.waiting.store(u64::from(stats.waiting), Ordering::Relaxed);
         self.free.store(u64::from(stats.blocks.free.0), Ordering::Relaxed);
@@ -76,6 +94,9 @@ impl Published {
         self.total.store(u64::from(stats.blocks.total.0), Ordering::Relaxed);
         self.in_flight.store(u64::from(stats.steps_in_flight), Ordering::Relaxed);
         self.drain.store(drain.0, Ordering::Relaxed);
+        self.prefilling.store(u64::from(stats.prefilling), Ordering::Relaxed);
+        self.prompt_tokens.store(totals.prompt_tokens, Ordering::Relaxed);
+        self.generated_tokens.store(totals.generated_tokens, Ordering::Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> EngineSnapshot {
@@ -89,6 +110,11 @@ impl Published {
             blocks_total: blocks(&self.total),
             steps_in_flight: self.in_flight.load(Ordering::Relaxed),
             drain: Micros(self.drain.load(Ordering::Relaxed)),
+            prefilling: self.prefilling.load(Ordering::Relaxed),
+            totals: Totals {
+                prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
+                generated_tokens: self.generated_tokens.load(Ordering::Relaxed),
+            },
         }
     }
 

@@ -1,15 +1,14 @@
-//! What the engine measures of steps; `load_metrics` has the rest. TGI's names where they exist; handles are made once, never per token.
+//! What the engine measures of steps and tokens; `load_metrics` has the rest. Handles are made once, never per token.
 
 use std::time::Duration;
 
 use headrace_scheduler::{Micros, PolicyKind, StepPlan};
 use headrace_shard::StepTiming;
-use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use headrace_telemetry::{Counter, Gauge, Histogram, table};
 
+use crate::answer::Wait;
 use crate::load_metrics::LoadMetrics;
-use crate::pacing::Kind;
+use crate::pacing::{Kind, Spent};
 
 /// Why a generation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +22,7 @@ pub(crate) struct Telemetry {
     next_size: Histogram,
     concat_backpressure: Counter,
     concat_chunking: Counter,
+    concat_duration: Histogram,
     filter_duration: Histogram,
     prefill: StepMetrics,
     decode: StepMetrics,
@@ -31,6 +31,8 @@ pub(crate) struct Telemetry {
     client_left: Counter,
     slow_reader: Counter,
     hop: Gauge,
+    first_token: Histogram,
+    between_tokens: Histogram,
 }
 
 struct StepMetrics {
@@ -41,6 +43,7 @@ struct StepMetrics {
     forward_duration: Histogram,
     decode_duration: Histogram,
     step_duration: Histogram,
+    overhead: Histogram,
 }
 
 /// Times of a step whose result has been dealt with.
@@ -48,8 +51,7 @@ pub(crate) struct Landed {
     pub kind: Kind,
     pub computed: bool,
     pub timing: StepTiming,
-    /// From sending, or from the result before it, to the result.
-    pub busy: Micros,
+    pub spent: Spent,
     /// Turning the result into text and updates.
     pub text: Duration,
 }
@@ -57,24 +59,27 @@ pub(crate) struct Landed {
 impl Telemetry {
     /// `pool_tokens`: how many tokens the KV pool holds.
     pub(crate) fn new(pool_tokens: u64, policy: PolicyKind) -> Self {
-        describe();
         Self {
             load: LoadMetrics::new(pool_tokens, policy),
-            next_size: histogram!("tgi_batch_next_size"),
-            concat_backpressure: counter!("tgi_batch_concat", "reason" => "backpressure"),
-            concat_chunking: counter!("tgi_batch_concat", "reason" => "chunking"),
-            filter_duration: histogram!("tgi_batch_filter_duration", "method" => "decode"),
+            next_size: table::BATCH_NEXT_SIZE.handle(),
+            concat_backpressure: table::BATCH_CONCAT.of("backpressure"),
+            concat_chunking: table::BATCH_CONCAT.of("chunking"),
+            concat_duration: table::BATCH_CONCAT_DURATION.of("decode"),
+            filter_duration: table::BATCH_FILTER_DURATION.of("decode"),
             prefill: StepMetrics::new("prefill"),
             decode: StepMetrics::new("decode"),
-            step_rows: histogram!("headrace_step_rows"),
-            step_tokens: histogram!("headrace_step_tokens"),
-            client_left: counter!("headrace_cancellations_total", "cause" => "client_left"),
-            slow_reader: counter!("headrace_cancellations_total", "cause" => "slow_reader"),
-            hop: gauge!("headrace_shard_hop_seconds"),
+            step_rows: table::STEP_ROWS.handle(),
+            step_tokens: table::STEP_TOKENS.handle(),
+            client_left: table::CANCELLATIONS.of("client_left"),
+            slow_reader: table::CANCELLATIONS.of("slow_reader"),
+            hop: table::SHARD_HOP.handle(),
+            first_token: table::TIME_TO_FIRST_TOKEN.handle(),
+            between_tokens: table::INTER_TOKEN_LATENCY.handle(),
         }
     }
 
-    pub(crate) fn sent(&self, plan: &StepPlan, kind: Kind) {
+    /// `took`: planning and sending it.
+    pub(crate) fn sent(&self, plan: &StepPlan, kind: Kind, took: Duration) {
         self.step(kind).count.increment(1);
         let rows = plan.chunks.len() + plan.decodes.len();
         self.step_rows.record(rows as f64);
@@ -84,9 +89,11 @@ impl Telemetry {
             self.next_size.record(admitted as f64);
             if rows > admitted {
                 self.concat_backpressure.increment(1);
+                self.concat_duration.record(took);
             }
         } else if kind == Kind::Prefill {
             self.concat_chunking.increment(1);
+            self.concat_duration.record(took);
         }
     }
 
@@ -102,10 +109,19 @@ impl Telemetry {
         }
         let micros = |count: u32| Duration::from_micros(u64::from(count));
         metrics.success.increment(1);
-        metrics.inference_duration.record(Duration::from_micros(landed.busy.0));
+        metrics.inference_duration.record(Duration::from_micros(landed.spent.busy.0));
         metrics.forward_duration.record(micros(landed.timing.forward_us));
         metrics.decode_duration.record(landed.text);
         metrics.step_duration.record(micros(landed.timing.forward_us.saturating_add(landed.timing.sampling_us)));
+        metrics.overhead.record(Duration::from_micros(landed.spent.overhead.0));
+    }
+
+    /// A token came after this wait.
+    pub(crate) fn waited(&self, wait: Wait) {
+        match wait {
+            Wait::First(time) => self.first_token.record(time.0 as f64 / 1e6),
+            Wait::Next(time) => self.between_tokens.record(time.0 as f64 / 1e6),
+        }
     }
 
     pub(crate) fn cancelled(&self, cause: CancelCause) {
@@ -132,30 +148,14 @@ impl Telemetry {
 impl StepMetrics {
     fn new(method: &'static str) -> Self {
         Self {
-            count: counter!("tgi_batch_inference_count", "method" => method),
-            success: counter!("tgi_batch_inference_success", "method" => method),
-            failure: counter!("tgi_batch_inference_failure", "method" => method),
-            inference_duration: histogram!("tgi_batch_inference_duration", "method" => method),
-            forward_duration: histogram!("tgi_batch_forward_duration", "method" => method),
-            decode_duration: histogram!("tgi_batch_decode_duration", "method" => method),
-            step_duration: histogram!("headrace_step_duration", "kind" => method),
+            count: table::BATCH_INFERENCE_COUNT.of(method),
+            success: table::BATCH_INFERENCE_SUCCESS.of(method),
+            failure: table::BATCH_INFERENCE_FAILURE.of(method),
+            inference_duration: table::BATCH_INFERENCE_DURATION.of(method),
+            forward_duration: table::BATCH_FORWARD_DURATION.of(method),
+            decode_duration: table::BATCH_DECODE_DURATION.of(method),
+            step_duration: table::STEP_DURATION.of(method),
+            overhead: table::STEP_OVERHEAD.of(method),
         }
     }
-}
-
-fn describe() {
-    describe_histogram!("tgi_batch_next_size", Unit::Count, "Requests that joined the batch in one step");
-    describe_counter!("tgi_batch_concat", Unit::Count, "Steps in which prompts joined rows that ran already");
-    describe_counter!("tgi_batch_inference_count", Unit::Count, "Steps sent");
-    describe_counter!("tgi_batch_inference_success", Unit::Count, "Steps whose result came");
-    describe_counter!("tgi_batch_inference_failure", Unit::Count, "Steps that failed as a whole");
-    describe_histogram!("tgi_batch_inference_duration", Unit::Seconds, "A step as seen from the router");
-    describe_histogram!("tgi_batch_forward_duration", Unit::Seconds, "A step's forward pass on the shard");
-    describe_histogram!("tgi_batch_decode_duration", Unit::Seconds, "Turning a step's tokens into text and updates");
-    describe_histogram!("tgi_batch_filter_duration", Unit::Seconds, "Telling the shard which rows ended");
-    describe_histogram!("headrace_step_rows", Unit::Count, "Rows of a step: prompt chunks and decodes");
-    describe_histogram!("headrace_step_tokens", Unit::Count, "Tokens of a step's forward pass");
-    describe_histogram!("headrace_step_duration", Unit::Seconds, "Forward pass and sampling on the shard");
-    describe_counter!("headrace_cancellations_total", Unit::Count, "Generations cancelled, by cause");
-    describe_gauge!("headrace_shard_hop_seconds", Unit::Seconds, "Smoothed overhead of the way to the shard and back");
 }

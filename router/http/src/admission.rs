@@ -42,7 +42,7 @@ pub(crate) async fn admit(
     let (inputs, prompt) = tokens.await?;
     let max_new = validation::fit(prompt.len(), &checked, &state.limits)?;
     let terms = call.terms().with(&checked.terms, call.received());
-    let generations = submit(&state, &checked, &prompt, max_new, &terms).await?;
+    let generations = submit(call, &checked, &prompt, max_new, &terms).await?;
     call.admitted(permit, &checked, Tokens(prompt.len() as u32), max_new);
     Ok(Admission { generations, checked, inputs, prompt })
 }
@@ -62,7 +62,7 @@ fn keep_last(mut ids: Vec<TokenId>, keep: Option<u32>) -> Vec<TokenId> {
 }
 
 async fn submit(
-    state: &ServerState,
+    call: &mut Call,
     checked: &Checked,
     prompt: &[TokenId],
     max_new_tokens: Tokens,
@@ -81,8 +81,9 @@ async fn submit(
             special_tokens: SpecialTokens::Show,
             sampling,
             terms: terms.clone(),
+            observed: call.observed(),
         };
-        generations.push(state.engine.generate(request).await?);
+        generations.push(call.state().engine.generate(request).await?);
     }
     Ok(generations)
 }

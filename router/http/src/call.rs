@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use headrace_engine::{Finished, Timings};
+use headrace_engine::{Finished, Observed, Timings};
 use headrace_scheduler::Tokens;
 
 use crate::error::ApiError;
+use crate::metrics::Outcome;
 use crate::permits::Permit;
 use crate::request_id::Caller;
 use crate::state::ServerState;
@@ -66,6 +67,11 @@ impl Call {
         self.received
     }
 
+    /// What the engine is to measure of one of its generations.
+    pub fn observed(&mut self) -> Observed {
+        Observed { arrived: Some(self.received.into()), progress: None }
+    }
+
     /// The engine has taken the request.
     pub fn admitted(&mut self, permit: Permit, checked: &Checked, input: Tokens, max_new: Tokens) {
         self.state.requests.input_length.record(input.0);
@@ -84,6 +90,7 @@ impl Call {
         let times = self.times(&finished.timings, finished.generated);
         let requests = &self.state.requests;
         requests.success.increment(1);
+        requests.ended(Outcome::Success, times.total);
         requests.duration.record(times.total);
         requests.validation_duration.record(times.validation);
         requests.queue_duration.record(times.queue);
@@ -98,10 +105,14 @@ impl Call {
 
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
-        self.state.requests.failure(error.failure());
-        if matches!(error, ApiError::Overloaded { .. }) {
-            self.state.requests.refused.increment(1);
+        let requests = &self.state.requests;
+        requests.failure(error.failure());
+        match error {
+            ApiError::Overloaded { .. } => requests.refused.increment(1),
+            ApiError::ShuttingDown => requests.refused_by_shutdown.increment(1),
+            _ => {}
         }
+        requests.ended(outcome_of(error), self.received.elapsed());
         let (route, request_id) = (self.caller.route(), self.caller.id());
         if matches!(error, ApiError::CutOff) {
             // Not a failure of the server: somebody ended it.
@@ -151,6 +162,7 @@ impl Drop for Call {
         if self.ended {
             return;
         }
+        self.state.requests.ended(Outcome::Cancelled, self.received.elapsed());
         let (route, request_id) = (self.caller.route(), self.caller.id());
         if self.caller.stalled() {
             self.state.requests.failure("slow_reader");
@@ -160,4 +172,10 @@ impl Drop for Call {
             tracing::info!(route, request_id, "Left by the client");
         }
     }
+}
+
+fn outcome_of(error: &ApiError) -> Outcome {
+    let status = error.status();
+    let refused = status.is_client_error() && !matches!(error, ApiError::Generation { .. });
+    if refused || matches!(error, ApiError::ShuttingDown) { Outcome::Refused } else { Outcome::Failure }
 }

@@ -44,7 +44,9 @@ mod within;
 pub use axum::Router;
 pub use axum::http::HeaderValue;
 
-pub use crate::metrics::{InstallMetricsError, MetricsHandle, install_metrics};
+pub use headrace_telemetry::{InstallMetricsError, MetricsHandle};
+
+pub use crate::metrics::install_metrics;
 pub use crate::router::router;
 pub use crate::serve::serve;
 pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::http::HeaderValue;
 use headrace_engine::Engine;
+use headrace_telemetry::MetricsHandle;
 use headrace_text::Tokenizer;
 use headrace_text::chat::ChatTemplates;
 
-use crate::metrics::{MetricsHandle, RequestMetrics};
+use crate::metrics::RequestMetrics;
 use crate::permits::Permits;
 use crate::tokenization::Tokenization;
 

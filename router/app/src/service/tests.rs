@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use headrace_engine::{EngineStopped, GenerationRequest, StopText, Terms};
+use headrace_engine::{EngineStopped, GenerationRequest, Observed, StopText, Terms};
 use headrace_scheduler::{Config as SchedulerConfig, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, Sampling, WarmupLimits};
 use headrace_text::SpecialTokens;
@@ -68,6 +68,7 @@ impl World {
             special_tokens: SpecialTokens::Show,
             sampling: Sampling::greedy(),
             terms: Terms::default(),
+            observed: Observed::default(),
         };
         self.shard.stall();
         self.engine.generate(request).await.expect("it is taken")

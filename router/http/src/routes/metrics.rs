@@ -3,9 +3,10 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use headrace_telemetry::PROMETHEUS_TEXT;
 
 use crate::state::ServerState;
 
 pub(crate) async fn metrics(State(state): State<ServerState>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render())
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], state.metrics.render())
 }

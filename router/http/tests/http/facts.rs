@@ -57,6 +57,12 @@ async fn metrics_have_tgis_names_after_one_request() {
         ("tgi_queue_size", "gauge"),
         ("tgi_batch_current_size", "gauge"),
         ("tgi_batch_current_max_tokens", "gauge"),
+        ("tgi_batch_concat", "counter"),
+        ("tgi_batch_filter_duration", "histogram"),
+        ("headrace_time_to_first_token_seconds", "histogram"),
+        ("headrace_inter_token_latency_seconds", "histogram"),
+        ("headrace_request_duration_seconds", "histogram"),
+        ("headrace_step_overhead_seconds", "histogram"),
         ("tgi_batch_next_size", "histogram"),
         ("tgi_batch_inference_count", "counter"),
         ("tgi_batch_inference_success", "counter"),
@@ -64,7 +70,7 @@ async fn metrics_have_tgis_names_after_one_request() {
         ("tgi_batch_forward_duration", "histogram"),
         ("tgi_batch_decode_duration", "histogram"),
         ("headrace_step_rows", "histogram"),
-        ("headrace_step_duration", "histogram"),
+        ("headrace_step_duration_seconds", "histogram"),
     ] {
         let line = format!("# TYPE {name} {kind}");
         assert!(answer.text.lines().any(|shown| shown == line), "no {line:?} in\n{}", answer.text);

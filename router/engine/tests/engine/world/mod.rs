@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headrace_engine::{
     Engine, EngineConfig, EngineTask, Finished, GeneratedToken, Generation, GenerationError, GenerationRequest,
-    Recovery, StopText, Terms, TraceFiles, Update,
+    Observed, Recovery, StopText, Terms, TraceFiles, Update,
 };
 use headrace_scheduler::{Blocks, Config, PolicyKind, TokenId, Tokens};
 use headrace_shard::{CostModel, FakeHandle, FakeShard, LogicalShard, Sampling, ShardFacts, TokenRule, WarmupLimits};
@@ -140,6 +140,7 @@ pub fn request(prompt: &str, max_new: u32) -> GenerationRequest {
         special_tokens: SpecialTokens::Show,
         sampling: Sampling::greedy(),
         terms: Terms::default(),
+        observed: Observed::default(),
     }
 }
 
