@@ -8,6 +8,7 @@ use headrace_engine::GenerationError;
 use headrace_scheduler::{Micros, Overload, Rejected};
 use headrace_text::chat::TemplateError;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::invalid::Invalid;
 use crate::json;
@@ -33,7 +34,7 @@ pub(crate) enum ApiError {
     TooSlow { limit: Duration },
     #[error("The body could not be read: {reason}. Send the request again")]
     Broken { reason: String },
-    #[error("There is no route {method} {path} here. Routes: {routes}", routes = crate::router::ROUTES)]
+    #[error("There is no route {method} {path} here. GET /docs shows which there are")]
     NoRoute { method: Method, path: String },
     #[error("{path} does not take {method}; the `allow` header says what it takes")]
     Method { method: Method, path: String },
@@ -136,9 +137,13 @@ impl ApiError {
 }
 
 /// TGI's error shape.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ErrorResponse)]
 pub(crate) struct ErrorBody {
+    /// A sentence that says what is wrong, and what to do.
     pub error: String,
+    /// A word for programs.
+    #[schema(example = "validation")]
     pub error_type: &'static str,
 }
 

@@ -25,6 +25,7 @@ mod invalid;
 mod json;
 mod metrics;
 mod numbers;
+mod openapi;
 mod parameters;
 mod payload;
 mod permits;
@@ -47,6 +48,7 @@ pub use axum::http::HeaderValue;
 pub use headrace_telemetry::{InstallMetricsError, MetricsHandle};
 
 pub use crate::metrics::install_metrics;
+pub use crate::openapi::openapi_json;
 pub use crate::router::router;
 pub use crate::serve::serve;
 pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};

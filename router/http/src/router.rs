@@ -3,28 +3,23 @@
 use axum::extract::Request;
 use axum::http::Method;
 use axum::middleware::from_fn;
-use axum::routing::{get, post};
 use axum::{Router, extract::DefaultBodyLimit};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::error::ApiError;
+use crate::openapi;
 use crate::request_id;
 use crate::routes::{chat_tokenize, compat, generate, health, info, metrics, stream, tokenize};
 use crate::state::{ServerState, Shared};
 
-/// All routes. A new family of routes is a file in `routes/`, a line here and one in [`ROUTES`].
+/// The routes with all that stands around them.
 pub fn router(state: ServerState) -> Router {
     let cors = cors(&state);
-    Router::new()
-        .route("/", post(compat::compat).get(health::health))
-        .route("/generate", post(generate::generate))
-        .route("/generate_stream", post(stream::generate_stream))
-        .route("/tokenize", post(tokenize::tokenize))
-        .route("/chat_tokenize", post(chat_tokenize::chat_tokenize))
-        .route("/health", get(health::health))
-        .route("/ping", get(health::health))
-        .route("/info", get(info::info))
-        .route("/metrics", get(metrics::metrics))
+    let (routes, document) = documented().split_for_parts();
+    routes
+        .route("/api-doc/openapi.json", openapi::route(document))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(request_id::middleware))
@@ -34,9 +29,19 @@ pub fn router(state: ServerState) -> Router {
         .with_state(state)
 }
 
-/// For the answer to an unknown route.
-pub(crate) const ROUTES: &str = "POST /, POST /generate, POST /generate_stream, POST /tokenize, POST /chat_tokenize, GET /, \
-                                 GET /health, GET /ping, GET /info, GET /metrics";
+/// All routes, each with its documentation. A new family of routes is a file in `routes/` and a line here.
+pub(crate) fn documented() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(compat::compat, health::root))
+        .routes(routes!(generate::generate))
+        .routes(routes!(stream::generate_stream))
+        .routes(routes!(tokenize::tokenize))
+        .routes(routes!(chat_tokenize::chat_tokenize))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ping))
+        .routes(routes!(info::info))
+        .routes(routes!(metrics::metrics))
+}
 
 /// Browsers may call from anywhere, or from the origins that were named, with any header, and read every header.
 fn cors(state: &Shared) -> CorsLayer {

@@ -4,13 +4,16 @@ use headrace_text::chat;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// Fields of a chat's body that its prompt is made of. Flatten it into a route's own body.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatInput {
+    #[schema(value_type = Vec<MessageShape>)]
     pub messages: Vec<Message>,
     /// As sent: templates show them whole.
     #[serde(default)]
+    #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
     /// As sent; the prompt does not depend on it.
     #[serde(default)]
@@ -18,6 +21,7 @@ pub(crate) struct ChatInput {
     pub tool_choice: Option<Value>,
     /// Further variables of the template, such as `enable_thinking`.
     #[serde(default)]
+    #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Default: true, unless the last message is to be continued.
     #[serde(default)]
@@ -27,6 +31,7 @@ pub(crate) struct ChatInput {
     pub continue_final_message: Option<bool>,
     /// For templates that show sources.
     #[serde(default)]
+    #[schema(value_type = Option<Vec<Object>>)]
     pub documents: Option<Vec<Value>>,
     /// Name of one of the model's templates.
     #[serde(default)]
@@ -37,6 +42,36 @@ pub(crate) struct ChatInput {
 /// unless it calls tools.
 #[derive(Clone, Debug)]
 pub(crate) struct Message(chat::Message);
+
+/// A message: a role, and content unless it calls tools. Templates may read further fields.
+#[derive(ToSchema)]
+#[schema(as = Message)]
+#[expect(dead_code, reason = "only its schema is of use")]
+struct MessageShape {
+    #[schema(example = "user", min_length = 1)]
+    role: String,
+    content: Option<Content>,
+    name: Option<String>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    tool_calls: Option<Vec<Value>>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[schema(as = MessageContent)]
+#[expect(dead_code, reason = "only its schema is of use")]
+enum Content {
+    Text(String),
+    Parts(Vec<ContentPart>),
+}
+
+#[derive(ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is of use")]
+enum ContentPart {
+    Text { text: String },
+}
 
 impl Message {
     pub fn role(&self) -> &str {

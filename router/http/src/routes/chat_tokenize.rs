@@ -4,14 +4,21 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::chat::{self, ChatInput};
 use crate::error::ApiError;
 use crate::json;
+use crate::openapi::BodyErrors;
 use crate::payload::Payload;
 use crate::state::ServerState;
 use crate::wire::{SimpleToken, simple_tokens};
 
+/// The prompt of a chat, as its text and its tokens.
+#[utoipa::path(
+    post, path = "/chat_tokenize", tag = "Text generation", request_body = ChatInput,
+    responses((status = OK, description = "Text and tokens", body = ChatTokens), BodyErrors)
+)]
 pub(crate) async fn chat_tokenize(
     State(state): State<ServerState>,
     Payload { body, .. }: Payload<ChatInput>,
@@ -25,7 +32,8 @@ pub(crate) async fn chat_tokenize(
     Ok(([(header::CONTENT_TYPE, "application/json")], answer.await?).into_response())
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChatTokenizeResponse)]
 struct ChatTokens<'a> {
     tokenize_response: Vec<SimpleToken<'a>>,
     templated_text: &'a str,

@@ -7,12 +7,24 @@ use axum::response::Response;
 use crate::answer::{self, Shape};
 use crate::call::Call;
 use crate::events;
+use crate::openapi::GenerateErrors;
 use crate::parameters::CompatBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
+use crate::wire::Generated;
 
+/// Generates: `/generate` in an array of one, or with `stream` as `/generate_stream`.
+#[utoipa::path(
+    post, path = "/", tag = "Text generation", request_body = CompatBody,
+    responses(
+        (status = OK, description = "The answer, which begins with the prompt unless `return_full_text` is false; or \
+            server-sent events: the data of each is a `StreamResponse`, or an `ErrorResponse` that ends the stream",
+            content((Vec<Generated> = "application/json"), (String = "text/event-stream"))),
+        GenerateErrors,
+    )
+)]
 pub(crate) async fn compat(
     State(state): State<ServerState>,
     caller: Caller,

@@ -5,21 +5,27 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::json;
 use crate::state::{ServerState, Shared};
 
+/// The model, the limits, the version.
+#[utoipa::path(get, path = "/info", tag = "Server", responses((status = OK, description = "Facts", body = Info)))]
 pub(crate) async fn info(State(state): State<ServerState>) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     (json, json::bytes(&Info::of(&state))).into_response()
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Info)]
 struct Info<'a> {
     model_id: &'a str,
+    #[schema(required = true)]
     model_sha: Option<&'a str>,
     model_dtype: &'a str,
     model_device_type: &'a str,
+    #[schema(required = true)]
     model_pipeline_tag: Option<&'a str>,
     max_concurrent_requests: u32,
     max_best_of: u32,
@@ -30,12 +36,15 @@ struct Info<'a> {
     waiting_served_ratio: f32,
     max_batch_total_tokens: u32,
     max_waiting_tokens: u32,
+    #[schema(required = true)]
     max_batch_size: Option<u32>,
     validation_workers: u32,
     max_client_batch_size: u32,
     router: &'static str,
     version: &'a str,
+    #[schema(required = true)]
     sha: Option<&'a str>,
+    #[schema(required = true)]
     docker_label: Option<&'a str>,
 }
 

@@ -5,12 +5,23 @@ use axum::response::Response;
 
 use crate::call::Call;
 use crate::events;
+use crate::openapi::GenerateErrors;
 use crate::parameters::GenerateBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 
+/// Generates, and sends each token as it comes.
+#[utoipa::path(
+    post, path = "/generate_stream", tag = "Text generation", request_body = GenerateBody,
+    responses(
+        (status = OK, description = "Server-sent events: the data of each is a `StreamResponse`, or an `ErrorResponse` \
+            that ends the stream. Wrong fields and overload are such events too", body = String,
+            content_type = "text/event-stream"),
+        GenerateErrors,
+    )
+)]
 pub(crate) async fn generate_stream(
     State(state): State<ServerState>,
     caller: Caller,

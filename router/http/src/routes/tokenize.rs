@@ -6,11 +6,17 @@ use axum::response::{IntoResponse, Response};
 
 use crate::error::ApiError;
 use crate::json;
+use crate::openapi::BodyErrors;
 use crate::parameters::GenerateBody;
 use crate::payload::Payload;
 use crate::state::ServerState;
-use crate::wire::simple_tokens;
+use crate::wire::{SimpleToken, simple_tokens};
 
+/// The tokens of a text. `parameters` are read and ignored.
+#[utoipa::path(
+    post, path = "/tokenize", tag = "Text generation", request_body = GenerateBody,
+    responses((status = OK, description = "Its tokens", body = Vec<SimpleToken>), BodyErrors)
+)]
 pub(crate) async fn tokenize(
     State(state): State<ServerState>,
     Payload { body: GenerateBody { inputs, .. }, .. }: Payload<GenerateBody>,

@@ -4,6 +4,7 @@
 mod answers;
 mod bad_bodies;
 mod bad_fields;
+mod document;
 mod facts;
 mod limits;
 mod slow;

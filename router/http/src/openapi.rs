@@ -1,0 +1,155 @@
+//! The OpenAPI document: made from the routes themselves and the types that they read and write, so that neither can be
+//! without the other.
+
+use std::collections::BTreeMap;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use axum::routing::{MethodRouter, get};
+use bytes::Bytes;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+    ResponseBuilder,
+};
+use utoipa::{IntoResponses, ToSchema};
+
+use crate::error::ErrorBody;
+use crate::wire::{StreamDetails, StreamEvent};
+
+/// What the document says before its routes are known.
+pub(crate) fn base() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Headrace")
+        .description(Some("Text generation: the routes of Text Generation Inference."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .license(Some(License::new("Apache-2.0")));
+    // Shapes that no route names by type: of errors, and of what only events are made of.
+    let shapes = ComponentsBuilder::new()
+        .schema_from::<ErrorBody>()
+        .schema_from::<StreamEvent>()
+        .schema_from::<StreamDetails>();
+    OpenApiBuilder::new().info(info).components(Some(shapes.build())).build()
+}
+
+/// The whole document, as JSON.
+pub fn openapi_json() -> String {
+    json(crate::router::documented().into_openapi())
+}
+
+/// `GET` of the document.
+pub(crate) fn route<S: Clone + Send + Sync + 'static>(document: OpenApi) -> MethodRouter<S> {
+    let bytes = Bytes::from(json(document));
+    get(move || std::future::ready(answer(bytes.clone())))
+}
+
+fn answer(bytes: Bytes) -> HttpResponse {
+    ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
+}
+
+fn json(mut document: OpenApi) -> String {
+    document.paths.paths.values_mut().for_each(request_ids);
+    document.to_pretty_json().unwrap_or_default()
+}
+
+/// Every answer of every route has its request's id.
+fn request_ids(path: &mut utoipa::openapi::PathItem) {
+    let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
+    let responses = operations.into_iter().flatten().flat_map(|operation| operation.responses.responses.values_mut());
+    for response in responses {
+        if let RefOr::T(response) = response {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            let id = HeaderBuilder::new()
+                .schema(Some(text))
+                .description(Some("The one that was sent, or a new one."))
+                .build();
+            response.headers.insert("x-request-id".to_owned(), RefOr::T(id));
+        }
+    }
+}
+
+/// How a body can be wrong.
+pub(crate) struct BodyErrors;
+
+impl IntoResponses for BodyErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        errors::<ErrorBody>(BODY)
+    }
+}
+
+/// How a route that generates can fail, its body included.
+pub(crate) struct GenerateErrors;
+
+impl IntoResponses for GenerateErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut all = errors::<ErrorBody>(BODY);
+        all.extend(errors::<ErrorBody>(GENERATION));
+        all
+    }
+}
+
+/// Answers of these statuses with bodies in the shape `T`, which the route's document must have among its schemas.
+pub(crate) fn errors<T: ToSchema>(statuses: &[(StatusCode, &str)]) -> BTreeMap<String, RefOr<Response>> {
+    statuses.iter().map(|(status, why)| (status.as_str().to_owned(), error::<T>(*status, why).into())).collect()
+}
+
+fn error<T: ToSchema>(status: StatusCode, why: &str) -> Response {
+    let shape = ContentBuilder::new().schema(Some(Ref::from_schema_name(T::name()))).build();
+    let response = ResponseBuilder::new().description(why).content("application/json", shape);
+    if status != StatusCode::TOO_MANY_REQUESTS {
+        return response.build();
+    }
+    let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
+    let retry = HeaderBuilder::new().schema(Some(seconds)).description(Some("Seconds.")).build();
+    response.header("retry-after", retry).build()
+}
+
+pub(crate) const BODY: &[(StatusCode, &str)] = &[
+    (StatusCode::BAD_REQUEST, "The body is not JSON in UTF-8, or could not be read"),
+    (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than `--payload-limit`"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The content type is not JSON"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "A field has a wrong type, or a value that cannot be served"),
+    (StatusCode::TOO_MANY_REQUESTS, "Too many requests are running or waiting"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "A bug in the server"),
+];
+
+pub(crate) const GENERATION: &[(StatusCode, &str)] = &[
+    (StatusCode::FAILED_DEPENDENCY, "The shard failed while it generated"),
+    (StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down"),
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn document() -> Value {
+        serde_json::from_str(&openapi_json()).unwrap()
+    }
+
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(|to| to.as_str()).map(str::to_owned));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(!found.is_empty());
+        for to in found {
+            let pointer = to.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{to}");
+        }
+    }
+}
