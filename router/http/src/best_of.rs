@@ -1,6 +1,6 @@
 //! `best_of`: of several generations the one whose tokens were likeliest on average is the answer.
 
-use crate::answer::Answer;
+use crate::collect::Answer;
 
 /// The best answer and the others, in the order of their seeds. The first wins a tie.
 pub(crate) fn pick(answers: Vec<Answer>) -> Option<(Answer, Vec<Answer>)> {

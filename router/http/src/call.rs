@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use headrace_engine::{Finished, Observed, Timings};
+use headrace_engine::{FinishReason, Finished, Observed, Timings};
 use headrace_scheduler::Tokens;
 
 use crate::error::ApiError;
@@ -28,8 +28,50 @@ struct Admitted {
     /// Gives the generations' places back when the call goes.
     _permit: Permit,
     parameters: String,
-    input: u32,
+    /// Tokens of all prompts.
+    input: Tokens,
     validation: Duration,
+}
+
+/// How the generations of a request ended, together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summary {
+    /// Of the first that ended.
+    pub reason: Option<FinishReason>,
+    /// Tokens of all answers.
+    pub generated: Tokens,
+    /// Cached tokens of the prompt where the first found most; choices of one prompt find each other's.
+    pub cached: Tokens,
+    /// Of the slowest.
+    pub queue: Duration,
+    pub inference: Duration,
+    pub per_token: Duration,
+    /// As details show it.
+    pub seed: Option<u64>,
+}
+
+impl Summary {
+    pub fn of(finished: &Finished, seed: Option<u64>) -> Self {
+        let mut summary = Self::new(seed);
+        summary.add(finished);
+        summary
+    }
+
+    /// Of no generation yet.
+    pub fn new(seed: Option<u64>) -> Self {
+        let (tokens, time) = (Tokens::ZERO, Duration::ZERO);
+        Self { reason: None, generated: tokens, cached: tokens, queue: time, inference: time, per_token: time, seed }
+    }
+
+    pub fn add(&mut self, finished: &Finished) {
+        let Timings { queue, inference, .. } = finished.timings;
+        self.reason.get_or_insert(finished.reason);
+        self.generated += finished.generated;
+        self.cached = self.cached.max(finished.cached);
+        self.queue = self.queue.max(queue);
+        self.inference = self.inference.max(inference);
+        self.per_token = self.per_token.max(inference / finished.generated.0.max(1));
+    }
 }
 
 /// Where the time of an answered request went.
@@ -72,22 +114,24 @@ impl Call {
         Observed { arrived: Some(self.received.into()), progress: None }
     }
 
-    /// The engine has taken the request.
-    pub fn admitted(&mut self, permit: Permit, checked: &Checked, input: Tokens, max_new: Tokens) {
-        self.state.requests.input_length.record(input.0);
-        self.state.requests.max_new_tokens.record(max_new.0);
+    /// The engine has taken the request. `sizes`: tokens of each prompt, and of its answers at most.
+    pub fn admitted(&mut self, permit: Permit, checked: &Checked, sizes: &[(Tokens, Tokens)]) {
+        for (input, max_new) in sizes {
+            self.state.requests.input_length.record(input.0);
+            self.state.requests.max_new_tokens.record(max_new.0);
+        }
         self.admitted = Some(Admitted {
             _permit: permit,
             parameters: checked.to_string(),
-            input: input.0,
+            input: sizes.iter().fold(Tokens::ZERO, |sum, (input, _)| sum + *input),
             validation: self.received.elapsed(),
         });
     }
 
-    /// The request has its answer. `seed` as details show it.
-    pub fn succeeded(&mut self, finished: &Finished, seed: Option<u64>) -> Times {
+    /// The request has its answer.
+    pub fn succeeded(&mut self, summary: &Summary) -> Times {
         self.ended = true;
-        let times = self.times(&finished.timings, finished.generated);
+        let times = self.times(summary);
         let requests = &self.state.requests;
         requests.success.increment(1);
         requests.ended(Outcome::Success, times.total);
@@ -96,10 +140,10 @@ impl Call {
         requests.queue_duration.record(times.queue);
         requests.inference_duration.record(times.inference);
         requests.mean_time_per_token_duration.record(times.per_token);
-        requests.generated_tokens.record(finished.generated.0);
+        requests.generated_tokens.record(summary.generated.0);
         // Without speculation every step brings one token of a request: none is skipped.
         requests.skipped_tokens.record(0.0);
-        self.log_success(&times, finished, seed);
+        self.log_success(&times, summary);
         times
     }
 
@@ -125,28 +169,28 @@ impl Call {
         }
     }
 
-    fn times(&self, engine: &Timings, generated: Tokens) -> Times {
+    fn times(&self, summary: &Summary) -> Times {
         Times {
             total: self.received.elapsed(),
             validation: self.admitted.as_ref().map_or(Duration::ZERO, |admitted| admitted.validation),
-            queue: engine.queue,
-            inference: engine.inference,
-            per_token: engine.inference / generated.0.max(1),
+            queue: summary.queue,
+            inference: summary.inference,
+            per_token: summary.per_token,
         }
     }
 
-    fn log_success(&self, times: &Times, finished: &Finished, seed: Option<u64>) {
+    fn log_success(&self, times: &Times, summary: &Summary) {
         let admitted = self.admitted.as_ref();
         tracing::info!(
             route = self.caller.route(),
             request_id = self.caller.id(),
             tenant = self.terms.tenant(),
             parameters = admitted.map(|admitted| admitted.parameters.as_str()),
-            input_tokens = admitted.map(|admitted| admitted.input),
-            cached_tokens = finished.cached.0,
-            generated_tokens = finished.generated.0,
-            finish_reason = finish_reason_name(finished.reason),
-            seed,
+            input_tokens = admitted.map(|admitted| admitted.input.0),
+            cached_tokens = summary.cached.0,
+            generated_tokens = summary.generated.0,
+            finish_reason = summary.reason.map(finish_reason_name),
+            seed = summary.seed,
             total_time = ?times.total,
             validation_time = ?times.validation,
             queue_time = ?times.queue,

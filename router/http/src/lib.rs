@@ -7,7 +7,8 @@
 //!    `terms` are its tenant, priority and deadline, from headers and body.
 //! 3. `validation` turns it into what was meant, or into TGI's sentence about what is wrong (`invalid`).
 //! 4. `admission` takes a permit (`permits`), tokenizes off the reactor (`tokenization`) and hands the request to the engine.
-//! 5. `answer` (and `best_of`) collects a whole answer, `events` streams it; `wire` holds the JSON shapes of both.
+//! 5. `collect` waits for whole answers and `answer` (with `best_of`) shows one; `frames` merges the updates of a stream
+//!    and `events` writes them. `wire` holds the JSON shapes of native routes.
 //! 6. `call` notes how it ended: metrics and one log line. `error` is the one place that maps errors to HTTP.
 //!
 //! A client that leaves drops the response, which drops the `Generation`, which cancels: nothing here has to notice.
@@ -18,8 +19,10 @@ mod answer;
 mod best_of;
 mod call;
 mod chat;
+mod collect;
 mod error;
 mod events;
+mod frames;
 mod headers;
 mod invalid;
 mod json;

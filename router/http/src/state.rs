@@ -11,6 +11,7 @@ use headrace_text::chat::ChatTemplates;
 use crate::metrics::RequestMetrics;
 use crate::permits::Permits;
 use crate::tokenization::Tokenization;
+use crate::validation::Model;
 
 /// Limits of requests, checked before they get here. Tokens unless said otherwise.
 #[derive(Clone, Debug)]
@@ -141,6 +142,13 @@ impl ServerState {
             metrics,
             cors_origins,
         }))
+    }
+}
+
+impl Shared {
+    /// What validation needs to know of the model.
+    pub(crate) fn model(&self) -> Model<'_> {
+        Model { id: &self.info.model_id, vocab_size: self.tokenizer.vocab_size() }
     }
 }
 

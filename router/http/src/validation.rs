@@ -5,8 +5,10 @@
 
 use std::fmt;
 
+use headrace_engine::StopText;
 use headrace_scheduler::{TokenId, Tokens};
 use headrace_shard::Sampling;
+use headrace_text::SpecialTokens;
 
 use crate::invalid::Invalid;
 use crate::numbers::Key;
@@ -31,12 +33,16 @@ pub(crate) struct Model<'a> {
 /// A request whose parameters are all right; its prompt's length is still to be seen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checked {
-    pub best_of: u32,
+    /// Generations of each prompt.
+    pub choices: u32,
     pub sampling: Sampling,
     /// `None`: as many as fit.
     pub max_new_tokens: Option<u32>,
     pub ignore_eos: bool,
     pub stop: Vec<String>,
+    pub stop_text: StopText,
+    /// Whether the texts of single tokens show special ones.
+    pub special_tokens: SpecialTokens,
     pub truncate: Option<u32>,
     pub return_full_text: Option<bool>,
     pub details: bool,
@@ -58,9 +64,10 @@ pub(crate) fn best_of(parameters: &Parameters, limits: &Limits, delivery: Delive
     }
 }
 
-/// Checks all that can be checked without the prompt's tokens. `seed` is used where the request draws its own.
+/// Checks all that can be checked without the prompt's tokens; whether there is one at all is known. `seed` is used where
+/// the request draws its own.
 pub(crate) fn check(
-    inputs: &str,
+    inputs_empty: bool,
     parameters: &Parameters,
     best_of: u32,
     limits: &Limits,
@@ -74,15 +81,17 @@ pub(crate) fn check(
         return Err(Invalid::BestOfSeed);
     }
     check_extras(parameters, limits, model)?;
-    check_inputs(inputs, parameters, limits)?;
+    check_inputs(inputs_empty, parameters, limits)?;
     let terms = terms(parameters)?;
     let details = parameters.details || parameters.decoder_input_details;
     Ok(Checked {
-        best_of,
+        choices: best_of,
         sampling: resolve_sampling(parameters, best_of, details, delivery, seed),
         max_new_tokens: parameters.max_new_tokens,
         ignore_eos: parameters.ignore_eos_token.unwrap_or(false),
         stop: parameters.stop.clone(),
+        stop_text: StopText::Keep,
+        special_tokens: SpecialTokens::Show,
         truncate: parameters.truncate,
         return_full_text: parameters.return_full_text,
         details,
@@ -183,8 +192,8 @@ fn terms(p: &Parameters) -> Result<BodyTerms, Invalid> {
     Ok(BodyTerms { priority: p.priority, deadline: p.deadline_ms, cache_salt: salt.map(Into::into) })
 }
 
-fn check_inputs(inputs: &str, p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
-    if inputs.is_empty() {
+fn check_inputs(empty: bool, p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
+    if empty {
         return Err(Invalid::EmptyInputs);
     }
     let max = limits.max_input_tokens;
@@ -234,7 +243,7 @@ impl Checked {
         (self.sampling.temperature > 0.0).then(|| self.seed(choice))
     }
 
-    /// Choice `i` of `best_of` is what a request with this seed alone would get.
+    /// Choice `i` of a request is what one with this seed alone would get.
     pub fn seed(&self, choice: u32) -> u64 {
         self.sampling.seed.wrapping_add(u64::from(choice))
     }
@@ -244,7 +253,7 @@ impl Checked {
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = &self.sampling;
-        write!(f, "best_of={} temperature={} top_k={}", self.best_of, s.temperature, s.top_k)?;
+        write!(f, "best_of={} temperature={} top_k={}", self.choices, s.temperature, s.top_k)?;
         write_some(f, "top_p", s.top_p)?;
         write_some(f, "typical_p", s.typical_p)?;
         write_some(f, "min_p", s.min_p)?;

@@ -19,7 +19,7 @@ fn given(parameters: Value) -> Parameters {
 fn validate(inputs: &str, parameters: &Parameters, delivery: Delivery) -> Result<(Checked, Tokens), Invalid> {
     let limits = limits();
     let best_of = best_of(parameters, &limits, delivery)?;
-    let checked = check(inputs, parameters, best_of, &limits, MODEL, delivery, 42)?;
+    let checked = check(inputs.is_empty(), parameters, best_of, &limits, MODEL, delivery, 42)?;
     let input = checked.truncate.map_or(inputs.len(), |keep| inputs.len().min(keep as usize));
     let fitted = fit(input, &checked, &limits)?;
     Ok((checked, fitted))
