@@ -15,13 +15,17 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 HEADRACE := target/release/headrace
+# Environments of the clients that are tested unmodified: one a file of requirements/clients, and one of Node.js.
+CLIENTS_VENV := .clients-venv
+PYTHON_CLIENTS := $(patsubst requirements/clients/%.txt,$(CLIENTS_VENV)/%/.ready,$(wildcard requirements/clients/*.txt))
+JAVASCRIPT_CLIENTS := integration-tests/clients/javascript
 CARGO_TEST := cargo test --release --workspace
 # Tests share the machine's cores with the servers they start; a second OpenMP team would only wait for the first.
 PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help launch build test test-rust test-python test-integration soak check bench bench-live sim wheels clean doctor binary shard FORCE
+.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak check bench bench-live sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -31,7 +35,7 @@ launch: build ## Install, build and serve the default model on 127.0.0.1:3000 (M
 
 build: doctor shard binary ## Build target/release/headrace and the Python environment .venv
 
-test: build $(VENV)/.tests ## Install, build and run every test
+test: doctor-clients build $(VENV)/.tests clients ## Install, build and run every test
 	$(MAKE) --no-print-directory test-rust test-python test-integration
 
 test-rust: doctor ## Run the Rust tests
@@ -44,7 +48,7 @@ test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
 	$(PYTEST) kernels
 	$(PYTEST) server
 
-test-integration: build $(VENV)/.tests ## Run the tests that start real servers
+test-integration: doctor-clients build $(VENV)/.tests clients ## Run the tests that start real servers
 	$(PYTEST) integration-tests
 
 check: shard $(VENV)/.tests ## Format, lints, types and import directions
@@ -97,4 +101,19 @@ $(VENV)/.runtime: server/pyproject.toml kernels/pyproject.toml kernels/setup.py 
 
 $(VENV)/.tests: requirements/tests.txt requirements/constraints.txt $(VENV)/.runtime
 	$(PIP) install -c requirements/constraints.txt -r requirements/tests.txt
+	@touch $@
+
+doctor-clients:
+	@scripts/doctor "$(PYTHON)" clients
+
+# Clients of TGI and OpenAI as their users have them: every version is pinned, and none of them brings a model runtime.
+clients: $(PYTHON_CLIENTS) $(JAVASCRIPT_CLIENTS)/node_modules/.ready
+
+$(CLIENTS_VENV)/%/.ready: requirements/clients/%.txt | doctor
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
+	@touch $@
+
+$(JAVASCRIPT_CLIENTS)/node_modules/.ready: $(JAVASCRIPT_CLIENTS)/package.json $(JAVASCRIPT_CLIENTS)/package-lock.json | doctor-clients
+	npm ci --prefix $(JAVASCRIPT_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

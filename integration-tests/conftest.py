@@ -15,6 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harness.reference import Reference
 from harness.server import Server, embedded_model_dir
 
+# What runs in the clients' own environments: test_clients.py starts it.
+collect_ignore = ["clients"]
+
 
 @pytest.fixture(scope="session")
 def model_dir() -> Path:
