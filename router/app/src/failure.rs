@@ -9,6 +9,7 @@ use headrace_http::InstallMetricsError;
 use headrace_shard::ShardError;
 use headrace_text::TokenizerError;
 
+use crate::bench::BenchError;
 use crate::config::ConfigError;
 use crate::defaults::LimitError;
 use crate::flags::Environment;
@@ -25,6 +26,8 @@ pub enum Failure {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Simulate(#[from] SimulateError),
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The flags ask for more than the loaded model or the pool can give.
@@ -91,6 +94,7 @@ impl Failure {
                 | SimulateError::Output(_)
                 | SimulateError::Replay { .. },
             ) => ExitCode::FAILURE,
+            Self::Bench(BenchError::Target(_)) => ExitCode::from(2),
             Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

@@ -1,9 +1,10 @@
 //! The `headrace` binary: flags → checked configuration → shards → service.
 //!
-//! `flags` holds what people type, `config` turns it into one checked value, `serve`, `router` and `simulate` are the
-//! commands. The first two end in `service`, which runs until something ends it; `supervise` watches the shard's process
-//! meanwhile.
+//! `flags` holds what people type, `config` turns it into one checked value, `serve`, `router`, `simulate` and `bench` are
+//! the commands. The first two end in `service`, which runs until something ends it; `supervise` watches the shard's
+//! process meanwhile.
 
+mod bench;
 mod chat_templates;
 mod config;
 mod defaults;
@@ -58,6 +59,7 @@ fn run(config: Config) -> Result<(), Failure> {
         Config::Serve(config) => until_signal(async |signals| serve::run(config, signals).await),
         Config::Router(config) => until_signal(async |signals| router::run(config, signals).await),
         Config::Simulate(config) => simulate::run(&config),
+        Config::Bench(config) => bench::run(*config),
     }
 }
 

@@ -68,4 +68,6 @@ pub enum ConfigError {
     ShardsAndFake,
     #[error("headrace router needs --shards ADDRESS,… or --fake-shard; to start a shard too, use headrace serve")]
     NoShards,
+    #[error("the command after -- does not say {{port}}; write it where the server is told its port")]
+    NoPort,
 }

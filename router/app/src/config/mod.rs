@@ -3,6 +3,7 @@
 //! Checking starts nothing and changes nothing. What only the loaded model can tell (its context, the pool's size) is
 //! checked in `defaults`.
 
+pub mod bench;
 mod checks;
 mod error;
 mod simulate;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use headrace_scheduler::Tokens;
 use headrace_shard::ShardAddress;
 
+pub use bench::{BenchConfig, Server};
 pub use error::ConfigError;
 pub use simulate::{Cost, Show, SimulateConfig, Traffic};
 pub use what_if::Changes;
@@ -27,6 +29,7 @@ pub enum Config {
     Serve(ServeConfig),
     Router(RouterConfig),
     Simulate(Box<SimulateConfig>),
+    Bench(Box<BenchConfig>),
 }
 
 /// `headrace serve`: prepare a model, start its shard, serve.
@@ -140,16 +143,17 @@ pub fn check(flags: Flags) -> Result<Config, ConfigError> {
         Command::Serve(flags) => check_serve(*flags).map(Config::Serve),
         Command::Router(flags) => check_router(*flags).map(Config::Router),
         Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
+        Command::Bench(flags) => bench::check(*flags).map(Box::new).map(Config::Bench),
     }
 }
 
 impl Config {
-    /// What a server runs with; a simulation has no requests from outside, no log and nothing to listen on.
+    /// What a server runs with; a simulation and a client have no log and nothing to listen on.
     pub fn service(&self) -> Option<&ServiceConfig> {
         match self {
             Self::Serve(config) => Some(&config.service),
             Self::Router(config) => Some(&config.service),
-            Self::Simulate(_) => None,
+            Self::Simulate(_) | Self::Bench(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! name as in Text Generation Inference (`--max-batch-size`, `MAX_BATCH_SIZE`), unless its help says otherwise; a flag on
 //! the command line wins over its variable.
 
+pub mod bench;
 pub mod environment;
 pub mod foreign;
 pub mod router;
@@ -18,6 +19,7 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use bench::BenchFlags;
 pub use environment::Environment;
 pub use foreign::{ForeignFlags, Verdict};
 pub use router::{FakeFlags, RouterFlags};
@@ -44,6 +46,8 @@ pub enum Command {
     Router(Box<RouterFlags>),
     /// Run the scheduler against a model of what steps cost: latencies and throughput of a workload, without a GPU.
     Simulate(Box<SimulateFlags>),
+    /// Put load on any server that speaks TGI's or OpenAI's API: latencies, throughput and CPU time.
+    Bench(Box<BenchFlags>),
 }
 
 /// Reads the command line and the environment. The error is clap's own: help, version, or what is wrong with a word.
@@ -112,9 +116,14 @@ impl Flags {
         match &mut self.command {
             Command::Serve(flags) => Some(&mut flags.http),
             Command::Router(flags) => Some(&mut flags.http),
-            Command::Simulate(_) => None,
+            Command::Simulate(_) | Command::Bench(_) => None,
         }
     }
+}
+
+/// A number above 0, for a flag's value parser.
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|&value: &f64| value > 0.0).ok_or_else(|| "not a number above 0".to_owned())
 }
 
 #[cfg(test)]
@@ -169,7 +178,7 @@ mod tests {
             for arg in command.get_arguments().filter(own) {
                 assert!(arg.get_help().is_some(), "{} has no help", arg.get_id());
                 let named = arg.is_hide_set() || arg.get_env().is_some() || arg.get_id() == "env";
-                assert!(named || command.get_name() == "simulate", "{}", arg.get_id());
+                assert!(named || matches!(command.get_name(), "simulate" | "bench"), "{}", arg.get_id());
             }
         }
     }

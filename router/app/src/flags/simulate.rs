@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::scheduling::{Policy, positive_milliseconds};
-use super::{BatchingFlags, SchedulingFlags};
+use super::{BatchingFlags, SchedulingFlags, positive};
 use headrace_scheduler::Micros;
 
 #[derive(Debug, Args)]
@@ -131,10 +131,6 @@ pub enum PresetName {
     Prefix,
     /// One prompt of 30,000 tokens among chats.
     Adversary,
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|&value: &f64| value > 0.0).ok_or_else(|| "not a number above 0".to_owned())
 }
 
 fn rates(text: &str) -> Result<headrace_simulator::Rates, String> {
