@@ -9,7 +9,7 @@ use headrace_bench::{AskError, Bench, Report, Target, TargetError, run as measur
 
 use crate::config::{BenchConfig, Server};
 use crate::failure::Failure;
-use server::{Started, StartError};
+use server::{StartError, Started};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {

@@ -164,7 +164,6 @@ impl fmt::Display for Report {
         for (name, cpu) in processes.into_iter().filter_map(|(name, cpu)| Some((name, cpu?))) {
             writeln!(f, "{name:18} {:>10.2} {:>10.2} {:>14.2}", cpu.user_s, cpu.system_s, cpu.us_per_token)?;
         }
-        let failures = self.failures.iter();
-        failures.map(|(cause, count)| writeln!(f, "{count} x {cause}")).collect()
+        self.failures.iter().try_for_each(|(cause, count)| writeln!(f, "{count} x {cause}"))
     }
 }

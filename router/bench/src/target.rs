@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn the_path_of_the_url_comes_before_the_apis() {
-        let request = target("http://host:1/some/where/").unwrap().request(&Ask { prompt: "a".into(), output_tokens: 1 });
+        let request =
+            target("http://host:1/some/where/").unwrap().request(&Ask { prompt: "a".into(), output_tokens: 1 });
         assert_eq!(request.uri(), "/some/where/v1/completions");
         assert_eq!(request.headers()[HOST], "host:1");
     }

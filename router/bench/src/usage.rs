@@ -54,8 +54,7 @@ fn parse(stat: &str) -> Option<Cpu> {
 }
 
 fn duration(time: TimeVal) -> Duration {
-    let micros = time.tv_sec().saturating_mul(1_000_000).saturating_add(i64::from(time.tv_usec()));
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
 }
 
 #[cfg(test)]

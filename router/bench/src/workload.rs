@@ -1,8 +1,8 @@
 //! What requests ask. Request number n asks the same in every run with the same seed, whatever the order of answers.
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::SeedableRng;
 
 /// All requests of a run.
 #[derive(Clone, Debug)]
@@ -52,14 +52,14 @@ fn words(count: u32, random: &mut StdRng) -> String {
 /// Short and common, so that vocabularies have them whole, with the space before them.
 const WORDS: [&str; 128] = [
     "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with", "they", "at", "be",
-    "this", "from", "have", "or", "by", "one", "had", "not", "but", "what", "all", "were", "when", "we", "there", "can",
-    "an", "your", "which", "their", "said", "if", "do", "will", "each", "about", "how", "up", "out", "them", "then",
-    "she", "many", "some", "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him", "see",
-    "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people", "my", "made", "over", "did",
-    "down", "only", "way", "find", "use", "may", "water", "long", "little", "very", "after", "words", "called", "just",
-    "where", "most", "know", "get", "through", "back", "much", "before", "go", "good", "new", "write", "our", "used",
-    "me", "man", "too", "any", "day", "same", "right", "look", "think", "also", "around", "another", "came", "come",
-    "work", "three", "word", "must", "because", "does", "part", "even",
+    "this", "from", "have", "or", "by", "one", "had", "not", "but", "what", "all", "were", "when", "we", "there",
+    "can", "an", "your", "which", "their", "said", "if", "do", "will", "each", "about", "how", "up", "out", "them",
+    "then", "she", "many", "some", "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him",
+    "see", "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people", "my", "made", "over",
+    "did", "down", "only", "way", "find", "use", "may", "water", "long", "little", "very", "after", "words", "called",
+    "just", "where", "most", "know", "get", "through", "back", "much", "before", "go", "good", "new", "write", "our",
+    "used", "me", "man", "too", "any", "day", "same", "right", "look", "think", "also", "around", "another", "came",
+    "come", "work", "three", "word", "must", "because", "does", "part", "even",
 ];
 
 #[cfg(test)]

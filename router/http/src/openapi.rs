@@ -26,10 +26,8 @@ pub(crate) fn base() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .license(Some(License::new("Apache-2.0")));
     // Shapes that no route names by type: of errors, and of what only events are made of.
-    let shapes = ComponentsBuilder::new()
-        .schema_from::<ErrorBody>()
-        .schema_from::<StreamEvent>()
-        .schema_from::<StreamDetails>();
+    let shapes =
+        ComponentsBuilder::new().schema_from::<ErrorBody>().schema_from::<StreamEvent>().schema_from::<StreamDetails>();
     OpenApiBuilder::new().info(info).components(Some(shapes.build())).build()
 }
 

@@ -38,7 +38,8 @@ impl Started {
     /// Starts the command with a free port in it. To be called on the main thread.
     pub fn start(words: &[String], log: Option<&Path>) -> Result<Self, StartError> {
         let port = free_port().map_err(StartError::Port)?;
-        let in_log = |reason| StartError::Log { path: log.unwrap_or(Path::new("in a temporary directory")).into(), reason };
+        let in_log =
+            |reason| StartError::Log { path: log.unwrap_or(Path::new("in a temporary directory")).into(), reason };
         let folder = log.is_none().then(tempfile::tempdir).transpose().map_err(in_log)?;
         let log = match (&folder, log) {
             (Some(folder), _) => folder.path().join("log"),
