@@ -52,7 +52,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         words = [str(binary), command, "--hostname", "127.0.0.1", "--port", str(self.port), *flags]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **(env or {})}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PROMETHEUS_PORT": "0", **(env or {})}
         environment.pop("OMP_NUM_THREADS", None)
         self.process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, env=environment

@@ -13,6 +13,7 @@ mod flags;
 mod group;
 mod listen;
 mod logs;
+mod metrics_port;
 mod model;
 mod prepare;
 mod python;

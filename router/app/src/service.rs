@@ -23,6 +23,7 @@ use crate::config::ServiceConfig;
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
 use crate::listen::Reserved;
+use crate::metrics_port::MetricsPort;
 use crate::model::Model;
 use crate::ready::Ready;
 use crate::signals::Signals;
@@ -55,6 +56,8 @@ pub struct Service {
     task: EngineTask,
     http: JoinHandle<io::Result<()>>,
     stop_http: oneshot::Sender<()>,
+    /// As long as the service lives.
+    _metrics_port: Option<MetricsPort>,
     graceful_termination: Duration,
 }
 
@@ -93,7 +96,7 @@ pub async fn start(
         chat_templates: chat_templates::read(&model.dir, &config.http),
         limits,
         info: server_info(config, &model, &facts, &agreed),
-        metrics,
+        metrics: metrics.clone(),
         cors_origins: cors_origins(config),
     });
     let listener = reserved.listen()?;
@@ -101,9 +104,11 @@ pub async fn start(
     let (stop_http, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
     let http = tokio::spawn(headrace_http::serve(listener, headrace_http::router(state), stopped));
+    let metrics_port = MetricsPort::open(config.telemetry.prometheus_port, address, metrics).await;
     timeline.mark("engine and HTTP");
     tell(&model, &facts, &pool, &agreed, address, &timeline);
-    Ok(Service { engine, task, http, stop_http, graceful_termination: config.graceful_termination })
+    let graceful_termination = config.graceful_termination;
+    Ok(Service { engine, task, http, stop_http, _metrics_port: metrics_port, graceful_termination })
 }
 
 /// Why a service ends.

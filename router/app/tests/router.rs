@@ -135,6 +135,32 @@ fn a_busy_port_is_one_line_before_anything_starts() {
 }
 
 #[test]
+fn metrics_are_at_a_port_of_their_own_too_and_nothing_else_is() {
+    let model = tiny_model();
+    let mut router = router(&model, &[]);
+    router.address();
+    let log = router.log();
+    let metrics = log.split("metrics are also at http://").nth(1).and_then(|rest| rest.split('/').next());
+    let metrics = metrics.unwrap_or_else(|| panic!("no address of metrics in {log}"));
+    let (status, body) = get(metrics, "/metrics");
+    assert!(status == 200 && body.contains("# TYPE tgi_queue_size gauge"), "{status} {body}");
+    assert_eq!(get(metrics, "/health").0, 404);
+}
+
+#[test]
+fn a_busy_port_for_metrics_is_one_warning_and_no_obstacle() {
+    let model = tiny_model();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = other.local_addr().expect("an address").port().to_string();
+    let mut router = router(&model, &["--prometheus-port", &port]);
+    let address = router.address();
+    assert_eq!(get(&address, "/metrics").0, 200);
+    let log = router.log();
+    let about: Vec<&str> = log.lines().filter(|line| line.contains(&format!("port {port} of 127.0.0.1"))).collect();
+    assert!(matches!(about[..], [line] if line.contains("WARN") && line.contains("--prometheus-port")), "{log}");
+}
+
+#[test]
 fn a_contradiction_of_flags_is_one_line_and_exit_code_2() {
     let model = tiny_model();
     let ended = router(&model, &["--max-input-tokens", "9", "--max-total-tokens", "8"]).wait();

@@ -53,5 +53,6 @@ pub use headrace_telemetry::{InstallMetricsError, MetricsHandle};
 pub use crate::metrics::install_metrics;
 pub use crate::openapi::openapi_json;
 pub use crate::router::router;
+pub use crate::routes::metrics::metrics_router;
 pub use crate::serve::serve;
 pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};

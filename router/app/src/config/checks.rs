@@ -9,9 +9,9 @@ use headrace_scheduler::Tokens;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig};
+use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig, TelemetryConfig};
 use crate::flags::scheduling::{Policy, SchedulingFlags};
-use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, Verdict};
+use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, TelemetryFlags, Verdict};
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
 const SOCKET_PATH_LIMIT: usize = 103;
@@ -102,6 +102,7 @@ pub fn service(
     batching: BatchingFlags,
     scheduling: SchedulingFlags,
     http: HttpFlags,
+    telemetry: TelemetryFlags,
     process: ProcessFlags,
     mut warnings: Vec<String>,
 ) -> Result<ServiceConfig, ConfigError> {
@@ -114,6 +115,7 @@ pub fn service(
         batching,
         scheduling,
         http: self::http(http)?,
+        telemetry: TelemetryConfig { prometheus_port: telemetry.prometheus_port },
         logs: logs(&process)?,
         graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
         step_timeout: Duration::from_secs(process.step_timeout),

@@ -84,6 +84,7 @@ pub struct ServiceConfig {
     /// Each value is in its range; `defaults` puts them onto the sizes that are settled there.
     pub scheduling: SchedulingFlags,
     pub http: HttpConfig,
+    pub telemetry: TelemetryConfig,
     pub logs: LogConfig,
     pub graceful_termination: Duration,
     pub step_timeout: Duration,
@@ -128,6 +129,12 @@ pub struct HttpConfig {
     pub payload_limit: usize,
     pub validation_workers: u32,
     pub tokenizer_config: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TelemetryConfig {
+    /// 0: any free one.
+    pub prometheus_port: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -182,7 +189,15 @@ fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
         num_threads: flags.shard.num_threads.unwrap_or_else(cores),
         uds_prefix: flags.shard.shard_uds_path,
     };
-    let service = checks::service(flags.limits, flags.batching, flags.scheduling, flags.http, flags.process, warnings)?;
+    let service = checks::service(
+        flags.limits,
+        flags.batching,
+        flags.scheduling,
+        flags.http,
+        flags.telemetry,
+        flags.process,
+        warnings,
+    )?;
     Ok(ServeConfig { model, shard, service })
 }
 
@@ -196,7 +211,15 @@ fn check_router(flags: RouterFlags) -> Result<RouterConfig, ConfigError> {
         (false, shards) if shards.is_empty() => return Err(ConfigError::NoShards),
         (false, shards) => Shards::At(shards),
     };
-    let service = checks::service(flags.limits, flags.batching, flags.scheduling, flags.http, flags.process, warnings)?;
+    let service = checks::service(
+        flags.limits,
+        flags.batching,
+        flags.scheduling,
+        flags.http,
+        flags.telemetry,
+        flags.process,
+        warnings,
+    )?;
     Ok(RouterConfig { model_dir: flags.model.model_id, shards, service })
 }
 

@@ -58,7 +58,6 @@ const FOREIGN: &[Foreign] = &[
     row("master-port", "MASTER_PORT", Value, ONE_PROCESS),
     row("watermark-gamma", "WATERMARK_GAMMA", Value, NO_WATERMARK),
     row("watermark-delta", "WATERMARK_DELTA", Value, NO_WATERMARK),
-    row("prometheus-port", "PROMETHEUS_PORT", Value, NoEffect("metrics are at /metrics of the server's own port")),
     row("otlp-endpoint", "OTLP_ENDPOINT", Value, NO_TRACES),
     row("otlp-service-name", "OTLP_SERVICE_NAME", Value, NO_TRACES),
     row("usage-stats", "USAGE_STATS", Value, NoEffect("nothing is ever reported to anyone")),

@@ -12,6 +12,7 @@ pub mod scheduling;
 pub mod serve;
 pub mod shared;
 pub mod simulate;
+pub mod telemetry;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use scheduling::SchedulingFlags;
 pub use serve::{Device, Dtype, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
+pub use telemetry::TelemetryFlags;
 
 /// A server for text generation: this router decides what runs next, Python shards compute it.
 #[derive(Debug, Parser)]

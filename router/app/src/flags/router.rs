@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use headrace_shard::ShardAddress;
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags};
+use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags, TelemetryFlags};
 
 #[derive(Debug, Args)]
 pub struct RouterFlags {
@@ -22,6 +22,8 @@ pub struct RouterFlags {
     pub scheduling: SchedulingFlags,
     #[command(flatten)]
     pub http: HttpFlags,
+    #[command(flatten)]
+    pub telemetry: TelemetryFlags,
     #[command(flatten)]
     pub process: ProcessFlags,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags};
+use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags, TelemetryFlags};
 
 #[derive(Debug, Args)]
 pub struct ServeFlags {
@@ -20,6 +20,8 @@ pub struct ServeFlags {
     pub scheduling: SchedulingFlags,
     #[command(flatten)]
     pub http: HttpFlags,
+    #[command(flatten)]
+    pub telemetry: TelemetryFlags,
     #[command(flatten)]
     pub process: ProcessFlags,
     #[command(flatten)]

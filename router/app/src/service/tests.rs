@@ -53,7 +53,8 @@ impl World {
             Ok(())
         });
         let graceful_termination = Duration::from_secs(1);
-        let service = Service { engine: engine.clone(), task, http, stop_http, graceful_termination };
+        let engine_too = engine.clone();
+        let service = Service { engine: engine_too, task, http, stop_http, _metrics_port: None, graceful_termination };
         Self { service, engine, shard: handle, http_was_stopped, end_http }
     }
 

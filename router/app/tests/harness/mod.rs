@@ -49,6 +49,8 @@ impl Headrace {
         for name in ["PORT", "HOSTNAME", "MODEL_ID", "HEADRACE_PYTHON", "HEADRACE_CACHE", "LOG_LEVEL"] {
             command.env_remove(name);
         }
+        // Several servers run at the same time.
+        command.env("PROMETHEUS_PORT", "0");
         command.envs(environment.iter().copied());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
