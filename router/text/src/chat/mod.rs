@@ -5,8 +5,11 @@
 //! - [`ChatTemplate`]: one template, parsed.
 //! - [`TokenizerConfig`]: what a `tokenizer_config.json` says of chats.
 
+mod clock;
 mod conversation;
 mod error;
+mod guard;
+mod jinja;
 mod template;
 mod templates;
 mod tokenizer_config;

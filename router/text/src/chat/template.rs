@@ -1,31 +1,30 @@
 //! One template, parsed.
 
+use std::collections::BTreeSet;
+
 use jiff::civil::DateTime;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, ErrorKind, Value};
+use minijinja::{ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 
+use super::clock;
 use super::conversation::{Conversation, Ending};
 use super::error::TemplateError;
+use super::jinja::{FUEL, Program, Refusal};
 use crate::error::one_line;
 
 /// A chat template that is ready to render.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    program: Program,
+    /// What it reads and does not set itself.
+    variables: BTreeSet<String>,
 }
 
 impl ChatTemplate {
     /// Reads a template's text.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| TemplateError::Syntax { reason: one_line(error) })?);
-        environment.set_fuel(Some(FUEL));
-        environment.add_function("raise_exception", raise_exception);
-        environment
-            .add_template_owned(NAME, source.to_owned())
-            .map_err(|error| TemplateError::Syntax { reason: one_line(error) })?;
-        Ok(Self { environment })
+        let program = Program::parse(source)?;
+        let variables = program.variables();
+        Ok(Self { program, variables })
     }
 
     /// The prompt's text. `special_tokens` are variables by their names (`bos_token`, …); `now` is local time.
@@ -39,22 +38,49 @@ impl ChatTemplate {
         if let Ending::Continue { .. } = conversation.ending {
             mark_end(&mut conversation)?;
         }
-        let template = self.environment.get_template(NAME).map_err(|error| failed(&error))?;
         let now = *now;
-        let strftime_now = Value::from_function(move |format: &str| now.strftime(format).to_string());
+        let strftime_now = Value::from_function(move |format: &str| clock::format(&now, format));
         let mut variables: Vec<(String, Value)> = vec![("strftime_now".to_owned(), strftime_now)];
         let given = special_tokens.iter().chain(&conversation.kwargs);
         variables.extend(given.map(|(name, value)| (name.clone(), from_json(value))));
         let messages = conversation.messages.into_iter().map(|message| from_json(&Json::Object(message)));
         variables.push(("messages".to_owned(), messages.collect::<Vec<_>>().into()));
-        variables.push(("tools".to_owned(), list(conversation.tools.as_deref())));
-        variables.push(("documents".to_owned(), list(conversation.documents.as_deref())));
+        for (name, given) in [("tools", &conversation.tools), ("documents", &conversation.documents)] {
+            // A client may have put them among the further variables, as transformers allows.
+            if given.is_some() || !conversation.kwargs.contains_key(name) {
+                variables.push((name.to_owned(), list(given.as_deref())));
+            }
+        }
         let open = conversation.ending == Ending::GenerationPrompt;
         variables.push(("add_generation_prompt".to_owned(), open.into()));
-        let text = template.render(Value::from_pairs(variables)).map_err(|error| failed(&error))?;
+        let given: BTreeSet<String> = variables.iter().map(|(name, _)| name.clone()).collect();
+        let rendered = self.program.render(Value::from_pairs(variables));
+        let text = rendered.map_err(|error| self.failed(&error, &given))?;
+        if text.len() > MAX_BYTES {
+            return Err(TemplateError::TooLong { limit: MAX_BYTES });
+        }
         match conversation.ending {
             Ending::Continue { trim } => cut_at_mark(text, trim),
             Ending::GenerationPrompt | Ending::Complete => Ok(text),
+        }
+    }
+
+    /// `given`: the variables that there were.
+    fn failed(&self, error: &minijinja::Error, given: &BTreeSet<String>) -> TemplateError {
+        let source = std::error::Error::source(error);
+        if source.is_some_and(|source| source.is::<Refusal>()) {
+            return TemplateError::Raised { message: one_line(error.detail().unwrap_or_default()) };
+        }
+        match error.kind() {
+            ErrorKind::OutOfFuel => TemplateError::TooSlow { limit: FUEL },
+            ErrorKind::UndefinedError => {
+                let missing = self.variables.difference(given).map(|name| format!("`{name}`"));
+                match missing.collect::<Vec<_>>().join(", ") {
+                    names if names.is_empty() => TemplateError::Failed { reason: one_line(error) },
+                    names => TemplateError::MissingVariable { names, reason: one_line(error) },
+                }
+            }
+            _ => TemplateError::Failed { reason: one_line(error) },
         }
     }
 }
@@ -76,26 +102,6 @@ fn from_json(value: &Json) -> Value {
 
 fn list(items: Option<&[Json]>) -> Value {
     items.map_or(Value::from(()), |items| items.iter().map(from_json).collect::<Vec<_>>().into())
-}
-
-fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
-    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message).with_source(Refusal))
-}
-
-/// Tells the template's own refusal from other errors.
-#[derive(Debug, thiserror::Error)]
-#[error("the template refuses")]
-struct Refusal;
-
-fn failed(error: &minijinja::Error) -> TemplateError {
-    let source = std::error::Error::source(error);
-    if source.is_some_and(|source| source.is::<Refusal>()) {
-        return TemplateError::Raised { message: one_line(error.detail().unwrap_or_default()) };
-    }
-    match error.kind() {
-        ErrorKind::OutOfFuel => TemplateError::TooSlow { limit: FUEL },
-        _ => TemplateError::Failed { reason: one_line(error) },
-    }
 }
 
 /// Puts a mark behind the text of the last message.
@@ -136,9 +142,7 @@ fn cut_at_mark(mut text: String, trim: bool) -> Result<String, TemplateError> {
 const NO_TEXT: TemplateError =
     TemplateError::Chat { reason: "the last message has no text to continue; leave `continue_final_message` out" };
 
+/// Longest prompt.
+const MAX_BYTES: usize = 16 << 20;
+
 const MARK: &str = "\u{e000}the message goes on here\u{e000}";
-
-const NAME: &str = "chat_template";
-
-/// Steps that one rendering may take; strings cost more the longer they are.
-const FUEL: u64 = 4_000_000;
