@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
-use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
+use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
 use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
 use headrace_telemetry::table;
@@ -95,6 +95,7 @@ pub async fn start(
         tokenizer,
         chat_templates: chat_templates::read(&model.dir, &config.http),
         limits,
+        surface: Surface::default(),
         info: server_info(config, &model, &facts, &agreed),
         metrics: metrics.clone(),
         cors_origins: cors_origins(config),

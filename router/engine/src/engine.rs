@@ -17,6 +17,7 @@ use crate::generation::{GenerationError, GenerationRequest};
 use crate::health;
 use crate::published::{EngineSnapshot, EngineState, Published};
 use crate::stream::Generation;
+use crate::vitals::Vitals;
 
 /// A handle to a running engine. Cheap to clone. When the last one is dropped the engine finishes what runs and stops.
 #[derive(Clone)]
@@ -24,6 +25,7 @@ pub struct Engine {
     commands: mpsc::Sender<Command>,
     published: Arc<Published>,
     shard: LogicalShard,
+    vitals: Arc<Vitals>,
 }
 
 /// Resolves with the reason when the engine's task ends. Dropping it does not stop the engine.
@@ -44,7 +46,8 @@ impl Engine {
         let driver = Driver::new(config, shard.clone(), session, tokenizer, inbox);
         let published = driver.published();
         let task = EngineTask(tokio::spawn(driver.run()));
-        Ok((Self { commands, published, shard }, task))
+        let vitals = Vitals::watch(commands.downgrade(), shard.clone());
+        Ok((Self { commands, published, shard, vitals }, task))
     }
 
     /// Has a request taken: it is in the next step that is sent, if there is room. Waits while many others are being
@@ -104,6 +107,29 @@ impl Engine {
             EngineState::Dead(reason) => Err(reason),
             EngineState::Draining => Err(GenerationError::ShuttingDown.to_string()),
             EngineState::Serving => health::check(&self.commands, &self.shard).await,
+        }
+    }
+
+    /// The engine's task turns. Answered at once, from what was last seen; so is [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// A sentence that says that it does not, or why it ended.
+    pub fn alive(&self) -> Result<(), String> {
+        match self.state() {
+            EngineState::Dead(reason) => Err(reason),
+            EngineState::Draining | EngineState::Serving => self.vitals.driver(),
+        }
+    }
+
+    /// Requests are taken, and every rank of the shard answers.
+    ///
+    /// # Errors
+    /// A sentence that says why somebody else should have the request.
+    pub fn ready(&self) -> Result<(), String> {
+        self.alive()?;
+        match self.state() {
+            EngineState::Serving => self.vitals.shard(),
+            EngineState::Draining | EngineState::Dead(_) => Err(GenerationError::ShuttingDown.to_string()),
         }
     }
 

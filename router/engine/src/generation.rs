@@ -138,6 +138,9 @@ pub enum GenerationError {
         /// When the queue is predicted to be drained.
         retry_after: Micros,
     },
+    /// It still ran, or waited, when its time was over.
+    #[error("the answer was not finished within {limit:?}")]
+    TimedOut { limit: Duration },
     /// The step or the row failed on the shard.
     #[error("{0}")]
     Shard(String),

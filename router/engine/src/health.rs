@@ -18,7 +18,8 @@ pub(crate) async fn check(driver: &mpsc::Sender<Command>, shard: &LogicalShard) 
     shard.map_err(|_| format!("the shard did not answer within {LIMIT:?}"))?.map_err(|error| error.to_string())
 }
 
-async fn ping(driver: &mpsc::Sender<Command>) -> Result<(), String> {
+/// Waits until the driver has dealt with what came before.
+pub(crate) async fn ping(driver: &mpsc::Sender<Command>) -> Result<(), String> {
     let ended = || "the engine's task has ended".to_owned();
     let (reply, answer) = oneshot::channel();
     driver.send(Command::Ping(reply)).await.map_err(|_| ended())?;

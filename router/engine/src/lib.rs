@@ -15,7 +15,7 @@
 //! | `pacing.rs` | when the next step goes out; pure |
 //! | `trace.rs` | the scheduler's trace in files |
 //! | `tenants.rs` | names of tenants become a bounded number of numbers; pure |
-//! | `published.rs`, `telemetry.rs`, `load_metrics.rs`, `health.rs` | what others may see while it runs |
+//! | `published.rs`, `telemetry.rs`, `load_metrics.rs`, `health.rs`, `vitals.rs` | what others may see while it runs |
 //!
 //! The scheduler decides; this crate waits and calls. Nothing here blocks the reactor: text is O(1) per token, tensors
 //! are the shard's. Nothing grows without bound: commands wait in a bounded channel (so callers feel a slow engine), and
@@ -41,6 +41,7 @@ mod stream;
 mod telemetry;
 mod tenants;
 mod trace;
+mod vitals;
 
 pub use config::{EngineConfig, Recovery};
 pub use driver::EngineStopped;

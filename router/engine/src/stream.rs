@@ -3,9 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use headrace_scheduler::RequestId;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_stream::Stream;
 
 use crate::departures::Departures;
@@ -24,6 +26,14 @@ pub struct Generation {
     ended: bool,
     /// What its drop means while it runs.
     cause: CancelCause,
+    expiry: Option<Expiry>,
+}
+
+/// When a generation ends, whatever it has by then.
+struct Expiry {
+    alarm: Pin<Box<Sleep>>,
+    /// What the reader is told it was allowed.
+    limit: Duration,
 }
 
 /// What the driver sends.
@@ -64,15 +74,29 @@ impl Generation {
         self.cause = CancelCause::SlowReader;
     }
 
+    /// Ends it at `moment` if it still runs then: the request is cancelled, and the last update says that it was allowed
+    /// `limit`. Noticed by who waits for the next update.
+    pub fn expire_at(&mut self, moment: Instant, limit: Duration) {
+        self.expiry = Some(Expiry { alarm: Box::pin(sleep_until(moment)), limit });
+    }
+
     fn poll_update(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
         if let Some(finished) = self.finished.take() {
             return Poll::Ready(Some(self.end(Update::Finished(finished))));
         }
-        let delivery = ready!(self.deliveries.poll_recv(context));
+        let Poll::Ready(delivery) = self.deliveries.poll_recv(context) else { return self.poll_expiry(context).map(Some) };
         Poll::Ready(match delivery {
             Some(delivery) => Some(self.unpack(delivery)),
             None => self.closed(),
         })
+    }
+
+    fn poll_expiry(&mut self, context: &mut Context<'_>) -> Poll<Update> {
+        let Some(Expiry { alarm, limit }) = self.expiry.as_mut().filter(|_| !self.ended) else { return Poll::Pending };
+        ready!(alarm.as_mut().poll(context));
+        let limit = *limit;
+        self.departures.leave(self.id, CancelCause::TimedOut);
+        Poll::Ready(self.end(Update::Failed(GenerationError::TimedOut { limit })))
     }
 
     fn unpack(&mut self, delivery: Delivery) -> Update {
@@ -142,7 +166,7 @@ impl Deliverer {
         // One place more, which only the end may take: it must always get through.
         let (sender, deliveries) = mpsc::channel(buffer + 1);
         let cause = CancelCause::ClientLeft;
-        (Self { sender, buffer }, Generation { id, deliveries, finished: None, departures, ended: false, cause })
+        (Self { sender, buffer }, Generation { id, deliveries, finished: None, departures, ended: false, cause, expiry: None })
     }
 
     /// Delivers an update that is not the end. A reader that left is no error here: its departure is on its way.

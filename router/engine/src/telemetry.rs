@@ -15,6 +15,8 @@ use crate::pacing::{Kind, Spent};
 pub(crate) enum CancelCause {
     ClientLeft,
     SlowReader,
+    /// It took longer than it was allowed.
+    TimedOut,
 }
 
 pub(crate) struct Telemetry {
@@ -30,6 +32,7 @@ pub(crate) struct Telemetry {
     step_tokens: Histogram,
     client_left: Counter,
     slow_reader: Counter,
+    timed_out: Counter,
     hop: Gauge,
     first_token: Histogram,
     between_tokens: Histogram,
@@ -72,6 +75,7 @@ impl Telemetry {
             step_tokens: table::STEP_TOKENS.handle(),
             client_left: table::CANCELLATIONS.of("client_left"),
             slow_reader: table::CANCELLATIONS.of("slow_reader"),
+            timed_out: table::CANCELLATIONS.of("timeout"),
             hop: table::SHARD_HOP.handle(),
             first_token: table::TIME_TO_FIRST_TOKEN.handle(),
             between_tokens: table::INTER_TOKEN_LATENCY.handle(),
@@ -128,6 +132,7 @@ impl Telemetry {
         match cause {
             CancelCause::ClientLeft => self.client_left.increment(1),
             CancelCause::SlowReader => self.slow_reader.increment(1),
+            CancelCause::TimedOut => self.timed_out.increment(1),
         }
     }
 

@@ -5,6 +5,7 @@
 use futures::future::try_join_all;
 use headrace_engine::{EngineState, Generation, GenerationRequest};
 use headrace_scheduler::{TokenId, Tokens};
+use tokio::time::{Instant, timeout_at};
 
 use crate::call::Call;
 use crate::chat::{self, ChatInput};
@@ -70,8 +71,24 @@ pub(crate) fn enter(call: &Call, generations: u32) -> Result<Permit, ApiError> {
     })
 }
 
-/// Reads the prompts and has all their generations taken together, so that they are in one step if there is room.
+/// Reads the prompts and has all their generations taken together, so that they are in one step if there is room. From
+/// here to their end, the time that a request may take counts.
 pub(crate) async fn start(
+    call: &mut Call,
+    permit: Permit,
+    prompts: Vec<Prompt>,
+    checked: Checked,
+) -> Result<Admission, ApiError> {
+    let Some(limit) = call.state().surface.request_timeout else { return take(call, permit, prompts, checked).await };
+    let end = Instant::from_std(call.received() + limit);
+    let taken = timeout_at(end, take(call, permit, prompts, checked)).await;
+    let mut admission = taken.map_err(|_| ApiError::TimedOut { limit })??;
+    let generations = admission.prompts.iter_mut().flat_map(|prompt| &mut prompt.generations);
+    generations.for_each(|generation| generation.expire_at(end, limit));
+    Ok(admission)
+}
+
+async fn take(
     call: &mut Call,
     permit: Permit,
     prompts: Vec<Prompt>,

@@ -161,6 +161,9 @@ impl Call {
         if matches!(error, ApiError::CutOff) {
             // Not a failure of the server: somebody ended it.
             tracing::warn!(route, request_id, error_type = error.error_type(), "Cut off by the shutdown");
+        } else if let ApiError::TimedOut { limit } = error {
+            // As somebody wished.
+            tracing::warn!(route, request_id, error_type = error.error_type(), ?limit, "Given up");
         } else if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
             tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
         } else {

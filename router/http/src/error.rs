@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::GenerationError;
 use headrace_scheduler::{Micros, Overload, Rejected};
@@ -10,6 +11,7 @@ use headrace_text::chat::TemplateError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::content_coding;
 use crate::invalid::Invalid;
 use crate::json;
 
@@ -28,12 +30,27 @@ pub(crate) enum ApiError {
     NotJson { reason: String },
     #[error("The content-type must be application/json. Given: {given}. Send `-H 'content-type: application/json'`")]
     MediaType { given: String },
+    #[error(
+        "The body nests deeper than {MAX_DEPTH} levels of arrays and objects, which no request needs. Send a flatter one"
+    )]
+    TooDeep,
+    #[error(
+        "The content-encoding must be one of {coded}. Given: {given}. Leave it out and send plain JSON, or use one of \
+         these",
+        coded = content_coding::ACCEPTED
+    )]
+    ContentEncoding { given: String },
     #[error("The body must have at most {limit} bytes. Send less, or raise --payload-limit")]
     TooLarge { limit: usize },
     #[error("The body made no progress, or was not there, within {limit:?}. Send it faster")]
     TooSlow { limit: Duration },
     #[error("The body could not be read: {reason}. Send the request again")]
     Broken { reason: String },
+    #[error(
+        "This server asks for an API key, and none of its own came. Send one as `Authorization: Bearer …`, or see \
+         --api-key"
+    )]
+    Unauthorized,
     #[error("There is no route {method} {path} here. GET /docs shows which there are")]
     NoRoute { method: Method, path: String },
     #[error("{path} does not take {method}; the `allow` header says what it takes")]
@@ -55,6 +72,13 @@ pub(crate) enum ApiError {
         "The server shut down before the answer was finished. Send the request to another replica, or try again later"
     )]
     CutOff,
+    #[error("The model is not loaded yet: the server is {doing}. Try again when GET /readyz answers 200")]
+    Loading { doing: &'static str },
+    #[error(
+        "The answer was not finished within {limit:?}, and was given up. Ask for fewer tokens, try again when there is \
+         less to do, or raise --request-timeout"
+    )]
+    TimedOut { limit: Duration },
     #[error("Request failed during generation: {reason}")]
     Generation { reason: String },
     /// The engine ended the generation without an end: it is gone.
@@ -69,17 +93,31 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
+    /// Nothing is at the request's path.
+    pub fn no_route(request: &Request) -> Self {
+        Self::NoRoute { method: request.method().clone(), path: shown_path(request) }
+    }
+
+    /// What is at the request's path has other methods.
+    pub fn wrong_method(request: &Request) -> Self {
+        Self::Method { method: request.method().clone(), path: shown_path(request) }
+    }
+
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) | Self::Template(_) | Self::WrongType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::NotJson { .. } | Self::Broken { .. } => StatusCode::BAD_REQUEST,
-            Self::MediaType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::NotJson { .. } | Self::TooDeep | Self::Broken { .. } => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::MediaType { .. } | Self::ContentEncoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::ShuttingDown | Self::CutOff | Self::Unhealthy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ShuttingDown | Self::CutOff | Self::Loading { .. } | Self::Unhealthy { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            },
+            Self::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -98,8 +136,11 @@ impl ApiError {
             Self::IncompleteStream => "incomplete_generation_stream",
             Self::Unhealthy { .. } => "healthcheck",
             Self::ShuttingDown | Self::CutOff => "shutting_down",
-            Self::NotJson { .. } | Self::Broken { .. } => "bad_request",
-            Self::MediaType { .. } => "unsupported_media_type",
+            Self::Loading { .. } => "loading",
+            Self::TimedOut { .. } => "timeout",
+            Self::NotJson { .. } | Self::TooDeep | Self::Broken { .. } => "bad_request",
+            Self::Unauthorized => "unauthorized",
+            Self::MediaType { .. } | Self::ContentEncoding { .. } => "unsupported_media_type",
             Self::TooLarge { .. } => "payload_too_large",
             Self::TooSlow { .. } => "request_timeout",
             Self::NoRoute { .. } => "not_found",
@@ -130,6 +171,17 @@ impl ApiError {
         Some(HeaderValue::from(time.whole_seconds()))
     }
 
+    /// What this error's answer says in a header.
+    pub fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        match self {
+            Self::Unauthorized => Some((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Self::ContentEncoding { .. } => {
+                Some((header::ACCEPT_ENCODING, HeaderValue::from_static(content_coding::ACCEPTED)))
+            }
+            _ => self.retry_after().map(|seconds| (header::RETRY_AFTER, seconds)),
+        }
+    }
+
     /// `{"error": …, "error_type": …}`, also the data of an error event.
     pub fn body(&self) -> ErrorBody {
         ErrorBody { error: self.to_string(), error_type: self.error_type() }
@@ -153,6 +205,7 @@ impl From<GenerationError> for ApiError {
             GenerationError::Rejected(rejected) => rejected.into(),
             GenerationError::ShuttingDown => Self::ShuttingDown,
             GenerationError::CutOff => Self::CutOff,
+            GenerationError::TimedOut { limit } => Self::TimedOut { limit },
             GenerationError::DeadlineMissed { retry_after } => Self::Late { reason: error.to_string(), retry_after },
             failed => Self::Generation { reason: failed.to_string() },
         }
@@ -176,11 +229,18 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let json = [(header::CONTENT_TYPE, "application/json")];
         let mut response = (self.status(), json, json::bytes(&self.body())).into_response();
-        if let Some(seconds) = self.retry_after() {
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
-        }
+        response.headers_mut().extend(self.header());
         response
     }
 }
 
 const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;
+
+/// Levels that serde_json reads.
+const MAX_DEPTH: u32 = 128;
+
+fn shown_path(request: &Request) -> String {
+    request.uri().path().chars().take(SHOWN_CHARS).collect()
+}
+
+const SHOWN_CHARS: usize = 100;

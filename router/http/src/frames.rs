@@ -68,12 +68,12 @@ impl<E: Events> Frames<E> {
         let source = |generation| Source { generation, tokens: 0, ended: false };
         Self {
             events,
+            keep_alive: KeepAlive::new(call.state().surface.sse_ping),
             call,
             round: Vec::with_capacity(generations.len()),
             sources: generations.into_iter().map(source).collect(),
             summary: None,
             frame: BytesMut::new(),
-            keep_alive: KeepAlive::new(),
             begun: false,
             refusal: None,
             ended: false,

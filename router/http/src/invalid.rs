@@ -89,6 +89,8 @@ pub(crate) enum Invalid {
         "header `{name}` must be a whole number from {min} to {max}. Given: {given:?}. Leave it out, or correct it"
     )]
     NumberHeader { name: &'static str, min: i64, max: i64, given: String },
+    #[error("header `{name}` came {times} times. Send it once")]
+    RepeatedHeader { name: &'static str, times: usize },
     #[error("grammar is not supported: structured output is not available in this version. Leave `grammar` out")]
     Grammar,
 }

@@ -16,13 +16,16 @@
 
 mod admission;
 mod answer;
+mod auth;
 mod best_of;
 mod call;
 mod chat;
 mod collect;
+mod content_coding;
 mod error;
 mod events;
 mod frames;
+mod front;
 mod headers;
 mod invalid;
 mod json;
@@ -32,6 +35,7 @@ mod openapi;
 mod parameters;
 mod payload;
 mod permits;
+mod preflight;
 mod request_id;
 mod router;
 mod routes;
@@ -39,6 +43,7 @@ mod serve;
 mod sse;
 mod stall;
 mod state;
+mod surface;
 mod terms;
 mod tokenization;
 mod validation;
@@ -50,9 +55,12 @@ pub use axum::http::HeaderValue;
 
 pub use headrace_telemetry::{InstallMetricsError, MetricsHandle};
 
+pub use crate::auth::ApiKeys;
+pub use crate::front::Front;
 pub use crate::metrics::install_metrics;
 pub use crate::openapi::openapi_json;
 pub use crate::router::router;
 pub use crate::routes::metrics::metrics_router;
 pub use crate::serve::serve;
 pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};
+pub use crate::surface::Surface;

@@ -33,7 +33,7 @@ pub(crate) fn base() -> OpenApi {
 
 /// The whole document, as JSON.
 pub fn openapi_json() -> String {
-    json(crate::router::documented().into_openapi())
+    json(crate::router::document())
 }
 
 /// `GET` of the document.
@@ -116,6 +116,7 @@ pub(crate) const BODY: &[(StatusCode, &str)] = &[
 pub(crate) const GENERATION: &[(StatusCode, &str)] = &[
     (StatusCode::FAILED_DEPENDENCY, "The shard failed while it generated"),
     (StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down"),
+    (StatusCode::GATEWAY_TIMEOUT, "The answer was not finished within `--request-timeout`"),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
+use crate::content_coding::Coding;
 use crate::error::ApiError;
 use crate::numbers::Object;
 use crate::state::ServerState;
@@ -26,21 +27,40 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &ServerState) -> Result<Self, ApiError> {
-        check_media_type(request.headers())?;
-        refuse_unsent(request.headers(), state.limits.payload_limit)?;
-        let bytes = read(request.into_body(), state.limits.payload_limit).await?;
+        let limit = state.limits.payload_limit;
+        let coding = match check_head(request.headers(), limit) {
+            Ok(coding) => coding,
+            Err(error) => {
+                discard_unread(request).await;
+                return Err(error);
+            }
+        };
+        let bytes = read(request.into_body(), limit).await?;
         let received = Instant::now();
-        let body = match bytes.len() {
-            0..=LONG_BYTES => parse(&bytes)?,
-            long => state.tokenization.run(long, move || parse(&bytes)).await??,
+        let body = match (coding, bytes.len()) {
+            (Coding::Identity, 0..=LONG_BYTES) => parse(&bytes)?,
+            (Coding::Identity, long) => state.tokenization.run(long, move || parse(&bytes)).await??,
+            // However small it is, it may become as much as the limit allows.
+            (coding, _) => state.tokenization.run(limit, move || parse(&coding.decode(bytes, limit)?)).await??,
         };
         Ok(Self { body, received })
     }
 }
 
+/// What can be known before the body is read.
+fn check_head(headers: &HeaderMap, limit: usize) -> Result<Coding, ApiError> {
+    check_media_type(headers)?;
+    refuse_unsent(headers, limit)?;
+    Coding::of(headers)
+}
+
 /// `application/json` or `application/…+json`, with any parameters.
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("none");
+    let mut all = headers.get_all(header::CONTENT_TYPE).iter();
+    let given = all.next().and_then(|value| value.to_str().ok()).unwrap_or("none");
+    if all.next().is_some() {
+        return Err(ApiError::MediaType { given: "more than one".into() });
+    }
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.strip_prefix("application/") {
         Some(subtype) if subtype == "json" || subtype.ends_with("+json") => Ok(()),
@@ -81,6 +101,13 @@ async fn within<T>(limit: Duration, wanted: impl Future<Output = T>) -> Result<T
     timeout(limit, wanted).await.map_err(|_| ApiError::TooSlow { limit })
 }
 
+/// Reads the body of a request that is refused unread, unless its client waits to be asked for it.
+pub(crate) async fn discard_unread(request: Request) {
+    if !request.headers().contains_key(header::EXPECT) {
+        discard(request.into_body()).await;
+    }
+}
+
 /// Reads on for a while: a client that is still sending would take a closed connection for the answer.
 async fn discard(mut body: Body) {
     let read_on = async {
@@ -111,6 +138,7 @@ fn rejection(path: String, error: &serde_json::Error) -> ApiError {
     match error.classify() {
         Category::Data if path == "." => ApiError::WrongType { path: "body".into(), reason },
         Category::Data => ApiError::WrongType { path: shorten(&path), reason },
+        Category::Syntax if reason.starts_with("recursion limit exceeded") => ApiError::TooDeep,
         Category::Syntax | Category::Eof | Category::Io => ApiError::NotJson { reason },
     }
 }

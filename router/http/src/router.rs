@@ -1,25 +1,35 @@
 //! The table of routes, and what stands around all of them.
 
 use axum::extract::Request;
-use axum::http::Method;
-use axum::middleware::from_fn;
+use axum::http::{Method, StatusCode};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Router, extract::DefaultBodyLimit};
-use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
+use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
-use crate::openapi;
-use crate::request_id;
-use crate::routes::{chat_tokenize, compat, generate, health, info, metrics, stream, tokenize};
+use crate::preflight::CrossOrigin;
+use crate::routes::{chat_tokenize, compat, docs, generate, health, info, metrics, stream, tokenize};
 use crate::state::{ServerState, Shared};
+use crate::{auth, openapi, payload, request_id};
 
 /// The routes with all that stands around them.
 pub fn router(state: ServerState) -> Router {
-    let cors = cors(&state);
-    let (routes, document) = documented().split_for_parts();
+    let cors = CrossOrigin(cors(&state));
+    let mut protected = protected();
+    if !state.surface.api_keys.is_empty() {
+        protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
+    }
+    let (routes, document) = documented(protected).split_for_parts();
     routes
         .route("/api-doc/openapi.json", openapi::route(document))
+        .route("/docs", get(docs::to_folder))
+        .route("/docs/", get(docs::index))
+        .route("/docs/{*file}", get(docs::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(request_id::middleware))
@@ -29,18 +39,35 @@ pub fn router(state: ServerState) -> Router {
         .with_state(state)
 }
 
-/// All routes, each with its documentation. A new family of routes is a file in `routes/` and a line here.
-pub(crate) fn documented() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(openapi::base())
-        .routes(routes!(compat::compat, health::root))
+/// The OpenAPI document of all routes.
+pub(crate) fn document() -> OpenApi {
+    documented(protected()).into_openapi()
+}
+
+fn documented(protected: OpenApiRouter<ServerState>) -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(openapi::base()).merge(open()).merge(protected)
+}
+
+/// Routes that anybody may ask. A new family of routes is a file in `routes/` and a line here or in [`protected`].
+fn open() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::new()
+        .routes(routes!(health::root))
+        .routes(routes!(health::health))
+        .routes(routes!(health::ping))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(info::info))
+        .routes(routes!(metrics::metrics))
+}
+
+/// Routes that ask for an API key where the server has any.
+fn protected() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::new()
+        .routes(routes!(compat::compat))
         .routes(routes!(generate::generate))
         .routes(routes!(stream::generate_stream))
         .routes(routes!(tokenize::tokenize))
         .routes(routes!(chat_tokenize::chat_tokenize))
-        .routes(routes!(health::health))
-        .routes(routes!(health::ping))
-        .routes(routes!(info::info))
-        .routes(routes!(metrics::metrics))
 }
 
 /// Browsers may call from anywhere, or from the origins that were named, with any header, and read every header.
@@ -52,20 +79,23 @@ fn cors(state: &Shared) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
-        .allow_headers(Any)
+        // As asked: `*` would not include `authorization`.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(Any)
 }
 
 async fn no_route(request: Request) -> ApiError {
-    ApiError::NoRoute { method: request.method().clone(), path: shown_path(&request) }
+    let error = ApiError::no_route(&request);
+    payload::discard_unread(request).await;
+    error
 }
 
-async fn wrong_method(request: Request) -> ApiError {
-    ApiError::Method { method: request.method().clone(), path: shown_path(&request) }
+/// axum adds the `allow` header.
+async fn wrong_method(request: Request) -> Response {
+    if *request.method() == Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let error = ApiError::wrong_method(&request);
+    payload::discard_unread(request).await;
+    error.into_response()
 }
-
-fn shown_path(request: &Request) -> String {
-    request.uri().path().chars().take(SHOWN_CHARS).collect()
-}
-
-const SHOWN_CHARS: usize = 100;

@@ -39,16 +39,18 @@ pub(crate) fn response(
 /// A comment, which clients skip and proxies take for life.
 pub(crate) const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 
-/// Knows when nothing was sent for [`SILENCE`]. Noting a frame costs a store, not a timer operation.
+/// Knows when nothing was sent for some time. Noting a frame costs a store, not a timer operation.
 pub(crate) struct KeepAlive {
+    /// `None`: silence is fine.
+    silence: Option<Duration>,
     last: Instant,
     alarm: Pin<Box<Sleep>>,
 }
 
 impl KeepAlive {
-    pub fn new() -> Self {
+    pub fn new(silence: Option<Duration>) -> Self {
         let last = Instant::now();
-        Self { last, alarm: Box::pin(sleep_until(last + SILENCE)) }
+        Self { silence, last, alarm: Box::pin(sleep_until(last + silence.unwrap_or_default())) }
     }
 
     /// Something was sent.
@@ -58,9 +60,10 @@ impl KeepAlive {
 
     /// Waits until a comment is due. May be dropped and called again.
     pub async fn due(&mut self) {
+        let Some(silence) = self.silence else { return std::future::pending().await };
         loop {
             self.alarm.as_mut().await;
-            let due = self.last + SILENCE;
+            let due = self.last + silence;
             self.alarm.as_mut().reset(due.max(Instant::now()));
             if due <= Instant::now() {
                 return;
@@ -68,8 +71,6 @@ impl KeepAlive {
         }
     }
 }
-
-const SILENCE: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
@@ -84,8 +85,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_comment_is_due_fifteen_seconds_after_the_last_frame() {
-        let mut keep_alive = KeepAlive::new();
+    async fn a_comment_is_due_when_nothing_was_sent_for_the_whole_time() {
+        let mut keep_alive = KeepAlive::new(Some(Duration::from_secs(15)));
         let begin = Instant::now();
         tokio::time::advance(Duration::from_secs(10)).await;
         keep_alive.note();
@@ -94,5 +95,12 @@ mod tests {
         keep_alive.note();
         keep_alive.due().await;
         assert_eq!(begin.elapsed().as_secs(), 40);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_limit_no_comment_is_ever_due() {
+        let mut keep_alive = KeepAlive::new(None);
+        let hour = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(hour, keep_alive.due()).await.is_err());
     }
 }

@@ -10,6 +10,7 @@ use headrace_text::chat::ChatTemplates;
 
 use crate::metrics::RequestMetrics;
 use crate::permits::Permits;
+use crate::surface::Surface;
 use crate::tokenization::Tokenization;
 use crate::validation::Model;
 
@@ -98,6 +99,7 @@ pub struct ServerParts {
     pub tokenizer: Arc<Tokenizer>,
     pub chat_templates: ChatTemplates,
     pub limits: Limits,
+    pub surface: Surface,
     pub info: ServerInfo,
     /// From [`install_metrics`](crate::install_metrics), which must come first: handles are made here, once.
     pub metrics: MetricsHandle,
@@ -115,6 +117,7 @@ pub struct Shared {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) chat_templates: ChatTemplates,
     pub(crate) limits: Limits,
+    pub(crate) surface: Surface,
     pub(crate) info: ServerInfo,
     pub(crate) metrics: MetricsHandle,
     pub(crate) cors_origins: Vec<HeaderValue>,
@@ -127,7 +130,7 @@ pub struct Shared {
 
 impl ServerState {
     pub fn new(parts: ServerParts) -> Self {
-        let ServerParts { engine, tokenizer, chat_templates, limits, info, metrics, cors_origins } = parts;
+        let ServerParts { engine, tokenizer, chat_templates, limits, surface, info, metrics, cors_origins } = parts;
         let tokenization = Tokenization::new(tokenizer.clone(), limits.validation_workers, Permits::most(&limits));
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
@@ -138,6 +141,7 @@ impl ServerState {
             tokenizer,
             chat_templates,
             limits,
+            surface,
             info,
             metrics,
             cors_origins,

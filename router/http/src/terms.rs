@@ -2,16 +2,18 @@
 //! parameters `priority`, `deadline_ms` and `cache_salt`.
 //!
 //! A gateway sets headers for all that passes through it, a body is about one request: where both say something, the
-//! body holds. Only a header names the tenant, so that a gateway can vouch for it.
+//! body holds. Only a header names the tenant, so that a gateway can vouch for it; without one, the number of the API
+//! key does.
 
 use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use headrace_engine::{DEFAULT_TENANT, Terms};
 use headrace_scheduler::{CacheRoot, Priority};
 
+use crate::auth::KeyNumber;
 use crate::error::ApiError;
 use crate::invalid::Invalid;
 use crate::numbers::WholeRange;
@@ -45,7 +47,11 @@ impl<S: Sync> FromRequestParts<S> for HeaderTerms {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        Ok(Self::read(&parts.headers)?)
+        let mut terms = Self::read(&parts.headers)?;
+        if terms.tenant.is_none() {
+            terms.tenant = parts.extensions.get::<KeyNumber>().map(|key| key.tenant());
+        }
+        Ok(terms)
     }
 }
 
@@ -78,7 +84,7 @@ impl HeaderTerms {
 
 /// Printable ASCII only: names go into logs.
 fn tenant(headers: &HeaderMap) -> Result<Option<Box<str>>, Invalid> {
-    let Some(value) = headers.get("x-tenant-id") else { return Ok(None) };
+    let Some(value) = only(headers, "x-tenant-id")? else { return Ok(None) };
     match value.to_str() {
         Ok(name) if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.contains('\t') => Ok(Some(name.into())),
         _ => Err(Invalid::TenantHeader { max: MAX_NAME_BYTES, given: value.len() }),
@@ -89,7 +95,7 @@ fn number<const MIN: i64, const MAX: i64>(
     headers: &HeaderMap,
     name: &'static str,
 ) -> Result<Option<Within<MIN, MAX>>, Invalid> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let Some(value) = only(headers, name)? else { return Ok(None) };
     let (min, max) = (Within::<MIN, MAX>::MIN.get(), Within::<MIN, MAX>::MAX.get());
     let given = String::from_utf8_lossy(value.as_bytes());
     match given.parse() {
@@ -98,19 +104,30 @@ fn number<const MIN: i64, const MAX: i64>(
     }
 }
 
+/// A header's one value. With several, a client could speak before its gateway, or after it.
+fn only<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a HeaderValue>, Invalid> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.count()) {
+        (first, 0) => Ok(first),
+        (_, more) => Err(Invalid::RepeatedHeader { name, times: 1 + more }),
+    }
+}
+
 /// Characters of a header that an error repeats.
 const SHOWN_CHARS: usize = 40;
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use axum::http::HeaderName;
 
     use super::*;
 
     fn read(headers: &[(&'static str, &str)]) -> Result<HeaderTerms, Invalid> {
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
         let headers = headers.iter().map(|(name, text)| (name.parse().unwrap(), value(text)));
-        HeaderTerms::read(&headers.collect())
+        let mut all = HeaderMap::new();
+        headers.for_each(|(name, value): (HeaderName, HeaderValue)| drop(all.append(name, value)));
+        HeaderTerms::read(&all)
     }
 
     fn band(band: i64) -> Option<Band> {
@@ -160,6 +177,14 @@ mod tests {
         ] {
             let error = read(&[(name, text)]).unwrap_err().to_string();
             assert!(error.contains(&format!("`{name}`")) && error.contains(range), "{name}: {text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_comes_twice_is_refused() {
+        for name in ["x-tenant-id", "x-priority", "x-deadline-ms"] {
+            let error = read(&[(name, "1"), (name, "1")]).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{name}` came 2 times")), "{error}");
         }
     }
 

@@ -206,7 +206,7 @@ table! {
         CounterFamily::new("headrace_recomputed_tokens_total", Tokens, "Tokens computed again after a preemption");
     CANCELLATIONS: CounterFamily =
         CounterFamily::new("headrace_cancellations_total", Requests, "Generations cancelled, by cause")
-            .by(&[Label { name: "cause", values: Values::Fixed(&["client_left", "slow_reader"]) }]);
+            .by(&[Label { name: "cause", values: Values::Fixed(&["client_left", "slow_reader", "timeout"]) }]);
     REJECTIONS: CounterFamily = CounterFamily::new(
         "headrace_rejections_total",
         Requests,
@@ -281,6 +281,8 @@ const FAILURES: &[&str] = &[
     "shutting_down",
     "healthcheck",
     "bad_request",
+    "unauthorized",
+    "timeout",
     "unsupported_media_type",
     "payload_too_large",
     "request_timeout",

@@ -6,4 +6,5 @@ mod leaving;
 mod order;
 mod terms;
 mod trace;
+mod vitals;
 mod world;

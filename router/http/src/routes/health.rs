@@ -1,4 +1,8 @@
-//! `GET /health`, `/ping` and `/`: 200 and nothing else, or 503 and why.
+//! `GET /health`, `/ping` and `/`: 200 and nothing else, or 503 and why; so do `/livez` and `/readyz`, for orchestrators.
+//!
+//! The first three ask the engine and every shard, as TGI does. The last two answer from what was last seen: at once,
+//! however much there is to do. A server that is not alive should be restarted; one that is alive but not ready (it
+//! loads, it drains, its shard does not answer) should only be sent nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +18,7 @@ use crate::state::ServerState;
 /// Whether the engine and every shard answer.
 #[utoipa::path(get, path = "/health", tag = "Server", responses((status = OK, description = "They do"), HealthErrors))]
 pub(crate) async fn health(State(state): State<ServerState>) -> Result<StatusCode, ApiError> {
-    match state.engine.healthy().await {
-        Ok(()) => Ok(StatusCode::OK),
-        Err(reason) => Err(ApiError::Unhealthy { reason }),
-    }
+    probed(state.engine.healthy().await)
 }
 
 /// `/health`, under the name that SageMaker asks for.
@@ -30,6 +31,22 @@ pub(crate) async fn ping(state: State<ServerState>) -> Result<StatusCode, ApiErr
 #[utoipa::path(get, path = "/", tag = "Server", responses((status = OK, description = "Healthy"), HealthErrors))]
 pub(crate) async fn root(state: State<ServerState>) -> Result<StatusCode, ApiError> {
     health(state).await
+}
+
+/// Whether the process and its engine turn. If not, restart it.
+#[utoipa::path(get, path = "/livez", tag = "Server", responses((status = OK, description = "Alive"), HealthErrors))]
+pub(crate) async fn livez(State(state): State<ServerState>) -> Result<StatusCode, ApiError> {
+    probed(state.engine.alive())
+}
+
+/// Whether requests are taken and every shard answers. If not, send them elsewhere.
+#[utoipa::path(get, path = "/readyz", tag = "Server", responses((status = OK, description = "Ready"), HealthErrors))]
+pub(crate) async fn readyz(State(state): State<ServerState>) -> Result<StatusCode, ApiError> {
+    probed(state.engine.ready())
+}
+
+fn probed(outcome: Result<(), String>) -> Result<StatusCode, ApiError> {
+    outcome.map(|()| StatusCode::OK).map_err(|reason| ApiError::Unhealthy { reason })
 }
 
 struct HealthErrors;

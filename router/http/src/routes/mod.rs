@@ -2,6 +2,7 @@
 
 pub(crate) mod chat_tokenize;
 pub(crate) mod compat;
+pub(crate) mod docs;
 pub(crate) mod generate;
 pub(crate) mod health;
 pub(crate) mod info;

@@ -1,6 +1,13 @@
 //! The OpenAPI document and who shows it.
 
+use axum::body::Body;
+use axum::http::Request;
+
 use crate::world::World;
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).unwrap()
+}
 
 #[tokio::test]
 async fn the_document_is_served_as_it_is_printed() {
@@ -38,4 +45,30 @@ async fn what_is_always_there_is_required_and_what_may_be_null_says_so() {
     assert_eq!(event["required"], serde_json::json!(required));
     assert_eq!(event["properties"]["generated_text"]["type"], serde_json::json!(["string", "null"]));
     assert!(document["components"]["schemas"]["GenerateResponse"]["properties"]["details"]["$ref"].is_string());
+}
+
+#[tokio::test]
+async fn the_page_and_all_that_it_loads_are_ours() {
+    let world = World::new().await;
+    let moved = world.get("/docs").await;
+    assert_eq!((moved.status.as_u16(), moved.header("location")), (307, "docs/"));
+    let page = world.get("/docs/").await;
+    assert!(page.header("content-type").starts_with("text/html"), "{page:?}");
+    assert!(!page.text.contains("://"), "{}", page.text);
+    let loaded: Vec<&str> = ["src=\"", "href=\""]
+        .into_iter()
+        .flat_map(|start| page.text.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
+        .collect();
+    assert!(loaded.len() > 3, "{loaded:?}");
+    for file in loaded {
+        let answer = world.open(get(&format!("/docs/{}", file.trim_start_matches("./")))).await;
+        assert_eq!(answer.status(), 200, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_our_document_and_asks_nobody_about_it() {
+    let script = World::new().await.get("/docs/swagger-initializer.js").await.text;
+    assert!(script.contains("../api-doc/openapi.json"), "{script}");
+    assert!(script.contains(r#""validatorUrl": "none""#), "{script}");
 }

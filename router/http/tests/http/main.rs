@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod answers;
+mod auth;
 mod bad_bodies;
 mod bad_fields;
+mod codings;
 mod document;
 mod facts;
 mod limits;
+mod methods;
+mod probes;
 mod slow;
 mod sockets;
 mod streams;

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use headrace_engine::{Engine, EngineConfig};
-use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, install_metrics};
+use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
 use headrace_scheduler::{Config, PolicyKind, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
 use headrace_text::chat::ChatTemplates;
@@ -32,6 +32,7 @@ pub struct World {
 /// How a world differs from the usual one.
 pub struct Setup {
     pub limits: Limits,
+    pub surface: Surface,
     /// The tokens that answers are made of.
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
@@ -53,6 +54,7 @@ impl Default for Setup {
         };
         Self {
             limits,
+            surface: Surface::default(),
             choices: ids("abcdefghijklmnopqrstuvwxyz"),
             pipeline_tag: None,
             chat_templates: ChatTemplates::default(),
@@ -106,6 +108,7 @@ impl World {
             tokenizer: tokenizer(),
             chat_templates: setup.chat_templates,
             limits: setup.limits,
+            surface: setup.surface,
             info: info(setup.pipeline_tag),
             metrics,
             cors_origins: vec![],
