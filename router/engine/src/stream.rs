@@ -84,7 +84,9 @@ impl Generation {
         if let Some(finished) = self.finished.take() {
             return Poll::Ready(Some(self.end(Update::Finished(finished))));
         }
-        let Poll::Ready(delivery) = self.deliveries.poll_recv(context) else { return self.poll_expiry(context).map(Some) };
+        let Poll::Ready(delivery) = self.deliveries.poll_recv(context) else {
+            return self.poll_expiry(context).map(Some);
+        };
         Poll::Ready(match delivery {
             Some(delivery) => Some(self.unpack(delivery)),
             None => self.closed(),
@@ -166,7 +168,10 @@ impl Deliverer {
         // One place more, which only the end may take: it must always get through.
         let (sender, deliveries) = mpsc::channel(buffer + 1);
         let cause = CancelCause::ClientLeft;
-        (Self { sender, buffer }, Generation { id, deliveries, finished: None, departures, ended: false, cause, expiry: None })
+        (
+            Self { sender, buffer },
+            Generation { id, deliveries, finished: None, departures, ended: false, cause, expiry: None },
+        )
     }
 
     /// Delivers an update that is not the end. A reader that left is no error here: its departure is on its way.

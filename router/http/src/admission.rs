@@ -88,12 +88,7 @@ pub(crate) async fn start(
     Ok(admission)
 }
 
-async fn take(
-    call: &mut Call,
-    permit: Permit,
-    prompts: Vec<Prompt>,
-    checked: Checked,
-) -> Result<Admission, ApiError> {
+async fn take(call: &mut Call, permit: Permit, prompts: Vec<Prompt>, checked: Checked) -> Result<Admission, ApiError> {
     let state = call.state().clone();
     let reading = prompts.into_iter().map(|prompt| prompt.read(&state, checked.truncate));
     let mut prompts = try_join_all(reading).await?;

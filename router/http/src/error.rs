@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::GenerationError;
 use headrace_scheduler::{Micros, Overload, Rejected};
@@ -94,13 +93,13 @@ pub(crate) enum ApiError {
 
 impl ApiError {
     /// Nothing is at the request's path.
-    pub fn no_route(request: &Request) -> Self {
-        Self::NoRoute { method: request.method().clone(), path: shown_path(request) }
+    pub fn no_route(method: &Method, uri: &Uri) -> Self {
+        Self::NoRoute { method: method.clone(), path: shown_path(uri) }
     }
 
     /// What is at the request's path has other methods.
-    pub fn wrong_method(request: &Request) -> Self {
-        Self::Method { method: request.method().clone(), path: shown_path(request) }
+    pub fn wrong_method(method: &Method, uri: &Uri) -> Self {
+        Self::Method { method: method.clone(), path: shown_path(uri) }
     }
 
     pub fn status(&self) -> StatusCode {
@@ -116,7 +115,7 @@ impl ApiError {
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::ShuttingDown | Self::CutOff | Self::Loading { .. } | Self::Unhealthy { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
-            },
+            }
             Self::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Generation { .. } => StatusCode::FAILED_DEPENDENCY,
             Self::Incomplete | Self::IncompleteStream | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -239,8 +238,8 @@ const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;
 /// Levels that serde_json reads.
 const MAX_DEPTH: u32 = 128;
 
-fn shown_path(request: &Request) -> String {
-    request.uri().path().chars().take(SHOWN_CHARS).collect()
+fn shown_path(uri: &Uri) -> String {
+    uri.path().chars().take(SHOWN_CHARS).collect()
 }
 
 const SHOWN_CHARS: usize = 100;

@@ -27,6 +27,7 @@ mod events;
 mod frames;
 mod front;
 mod headers;
+mod in_path;
 mod invalid;
 mod json;
 mod metrics;

@@ -85,7 +85,7 @@ fn cors(state: &Shared) -> CorsLayer {
 }
 
 async fn no_route(request: Request) -> ApiError {
-    let error = ApiError::no_route(&request);
+    let error = ApiError::no_route(request.method(), request.uri());
     payload::discard_unread(request).await;
     error
 }
@@ -95,7 +95,7 @@ async fn wrong_method(request: Request) -> Response {
     if *request.method() == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let error = ApiError::wrong_method(&request);
+    let error = ApiError::wrong_method(request.method(), request.uri());
     payload::discard_unread(request).await;
     error.into_response()
 }

@@ -3,32 +3,32 @@
 
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::{Path, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use utoipa_swagger_ui::{Config, SwaggerFile};
 
 use crate::error::ApiError;
+use crate::in_path::InPath;
 
 /// Relative, as all links here: a proxy may serve us under a prefix.
 pub(crate) async fn to_folder() -> impl IntoResponse {
     (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "docs/")])
 }
 
-pub(crate) async fn index(request: Request) -> Result<Response, ApiError> {
-    show(INDEX, request)
+pub(crate) async fn index(method: Method, uri: Uri) -> Result<Response, ApiError> {
+    show(INDEX, &method, &uri)
 }
 
-pub(crate) async fn file(Path(path): Path<String>, request: Request) -> Result<Response, ApiError> {
-    show(&path, request)
+pub(crate) async fn file(InPath(path): InPath<String>, method: Method, uri: Uri) -> Result<Response, ApiError> {
+    show(&path, &method, &uri)
 }
 
-fn show(path: &str, request: Request) -> Result<Response, ApiError> {
+fn show(path: &str, method: &Method, uri: &Uri) -> Result<Response, ApiError> {
     match utoipa_swagger_ui::serve(path, CONFIG.clone()) {
         Ok(Some(SwaggerFile { bytes, content_type, .. })) => {
             Ok(([(header::CONTENT_TYPE, content_type)], bytes.into_owned()).into_response())
         }
-        Ok(None) => Err(ApiError::no_route(&request)),
+        Ok(None) => Err(ApiError::no_route(method, uri)),
         Err(_) => Err(ApiError::Internal("a file of Swagger UI cannot be shown")),
     }
 }

@@ -63,7 +63,7 @@ refused! {
     deep_nesting_in_an_unknown_field_is_400: format!("{{\"inputs\": \"x\", \"y\": {}", "[".repeat(100_000)) => 400 "bad_request", "JSON";
     deep_nesting_in_a_grammar_is_400: format!(
         "{{\"inputs\": \"x\", \"parameters\": {{\"grammar\": {{\"value\": {}", "[".repeat(100_000)
-    ) => 400 "bad_request", "recursion";
+    ) => 400 "bad_request", "128 levels";
     one_byte_over_the_limit_is_413: vec![b' '; 300_001] => 413 "payload_too_large", "300000 bytes";
 }
 

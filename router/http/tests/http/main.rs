@@ -15,5 +15,6 @@ mod slow;
 mod sockets;
 mod streams;
 mod terms;
+mod timeouts;
 mod tokenizer;
 mod world;
