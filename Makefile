@@ -25,7 +25,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak check bench bench-live sim wheels clean doctor binary shard FORCE
+.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak reference check bench bench-live sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,9 @@ sim: binary ## Run the scheduler against cost models: golden scenarios, policies
 bench-live: build $(VENV)/.tests ## Measure the scheduler's promises on the real server (about 15 minutes, idle machine)
 	$(VENV)/bin/python integration-tests/bench/live.py
 
+reference: binary ## Write docs/reference: flags, variables
+	$(HEADRACE) reference docs/reference
+
 wheels: shard $(VENV)/.tests ## Build what PyPI would carry into dist/
 	scripts/build-wheels
 
@@ -83,6 +86,8 @@ doctor:
 binary: doctor
 	@cargo build --release --bin headrace
 	@ln -sf headrace target/release/text-generation-launcher
+	@ln -sf headrace target/release/text-generation-router
+	@ln -sf ../../$(VENV)/bin/text-generation-server target/release/text-generation-server
 
 # The shard's environment: installed packages, generated protocol code, the CPU kernels.
 shard: doctor $(VENV)/.runtime

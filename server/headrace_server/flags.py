@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace_server.errors import ConfigError
+from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
 DTYPES = ("float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -25,6 +26,8 @@ class ServeFlags:
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
     device: str
+    memory_fraction: float  # of a GPU's memory, for everything together
+    stretch: Stretch | None  # of the positions; None: as config.json says
     parent_pid: int | None  # this process ends when that one does
     owns_socket_directory: bool  # it was made for the socket alone, so it goes with it
     json_output: bool
@@ -53,6 +56,8 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         raise ConfigError(f"--block-size {arguments.block_size} must be at least 1 token")
     if arguments.num_threads is not None and arguments.num_threads < 1:
         raise ConfigError(f"--num-threads {arguments.num_threads} must be at least 1")
+    if not 0 < arguments.cuda_memory_fraction <= 1:
+        raise ConfigError(f"--cuda-memory-fraction {arguments.cuda_memory_fraction} must be above 0 and at most 1")
     return ServeFlags(
         model_dir=arguments.model_dir,
         address=f"unix:{arguments.uds_path}" if arguments.uds_path else arguments.listen,
@@ -62,10 +67,21 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         block_size=arguments.block_size,
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
+        memory_fraction=arguments.cuda_memory_fraction,
+        stretch=_stretch(arguments),
         parent_pid=arguments.parent_pid,
         owns_socket_directory=arguments.uds_owner == "launcher",
         json_output=arguments.json_output,
     )
+
+
+def _stretch(arguments: argparse.Namespace) -> Stretch | None:
+    if arguments.rope_scaling is None and arguments.rope_factor is None:
+        return None
+    factor = 1.0 if arguments.rope_factor is None else arguments.rope_factor
+    if not 1 <= factor < float("inf"):
+        raise ConfigError(f"--rope-factor {factor} must be at least 1")
+    return Stretch(arguments.rope_scaling or "linear", factor)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +103,14 @@ def _parser() -> argparse.ArgumentParser:
         "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"
     )
     add("--device", choices=DEVICES, default="auto", help="where tensors live (default auto: a GPU if there is one)")
+    add(
+        "--cuda-memory-fraction",
+        type=float,
+        default=1.0,
+        help="share of a GPU's memory that weights, KV cache and computation may take together (default 1)",
+    )
+    add("--rope-scaling", choices=STRETCHES, help="stretch the positions this way, whatever config.json says")
+    add("--rope-factor", type=float, help="how many times the trained positions a sequence may have (default 1)")
     add(
         "--uds-owner",
         choices=("user", "launcher"),

@@ -23,6 +23,8 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     began = time.monotonic()
     device = _device(flags.device)
     dtype = _dtype(flags.dtype, device)
+    if device.type == "cpu" and flags.memory_fraction < 1:
+        LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     if device.type == "cpu":
         torch.set_num_threads(flags.num_threads)
     backend = PagedAttention(config.num_kv_heads, config.head_dim, flags.block_size, device)

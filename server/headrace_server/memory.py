@@ -61,6 +61,12 @@ def _prescribed(limits: Limits, available: int, block_size: int, block_bytes: in
     return num_blocks
 
 
+def available_on_gpu(free: int, total: int, reserved: int, fraction: float) -> int:
+    """Bytes of a GPU that may still be taken: what is free, less if this process, which holds `reserved` of it, may
+    have only `fraction` of the total."""
+    return max(min(free, int(total * fraction) - reserved), 0)
+
+
 def available_bytes(root: Path = Path("/")) -> int:
     """Main memory that could be taken without swapping: the kernel's estimate, or less if a cgroup limits us."""
     lines = (root / "proc/meminfo").read_text().splitlines()

@@ -36,7 +36,7 @@ def run(flags: ServeFlags) -> int:
 
     Raises HeadraceError if the model directory shows at once that it cannot be served.
     """
-    config = read_config(flags.model_dir)
+    config = read_config(flags.model_dir, flags.stretch)
     checkpoint_files(flags.model_dir)
     status = 0
     try:

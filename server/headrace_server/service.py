@@ -67,7 +67,8 @@ class ShardService(ShardServicer):
             request.max_total_tokens,
             request.num_blocks if request.HasField("num_blocks") else None,
         )
-        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits)))
+        fraction = self._flags.memory_fraction
+        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits, fraction)))
         self._warm = True
         return pb.WarmupResponse(
             num_blocks=report.num_blocks,

@@ -8,7 +8,7 @@ import torch
 
 from headrace_server.errors import CapacityError
 from headrace_server.log import LOGGER
-from headrace_server.memory import CPU_SHARE, GPU_SHARE, MIB, Limits, available_bytes, pool_size
+from headrace_server.memory import CPU_SHARE, GPU_SHARE, MIB, Limits, available_bytes, available_on_gpu, pool_size
 from headrace_server.runner import Runner
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import NewRow, Step
@@ -24,10 +24,13 @@ class PoolReport:
     step_us: int
 
 
-def warm_up(runner: Runner, limits: Limits) -> PoolReport:
-    """Replaces the pool, if there was one. Raises CapacityError, with both numbers, if what is asked does not fit."""
+def warm_up(runner: Runner, limits: Limits, memory_fraction: float = 1.0) -> PoolReport:
+    """Replaces the pool, if there was one. `memory_fraction` is the share of a GPU for everything together.
+
+    Raises CapacityError, with both numbers, if what is asked does not fit.
+    """
     runner.free_pool()
-    available, share = _available(runner.device)
+    available, share = _available(runner.device, memory_fraction)
     block_size, max_positions = runner.backend.block_size, runner.model.config.max_positions
     block_bytes = block_size * runner.model.config.kv_bytes_per_token(runner.dtype.itemsize)
     num_blocks = pool_size(limits, available, share, block_size, block_bytes, max_positions)
@@ -46,11 +49,12 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us)
 
 
-def _available(device: torch.device) -> tuple[int, float]:
+def _available(device: torch.device, memory_fraction: float) -> tuple[int, float]:
     """(bytes, share of them that the pool may take)."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(device)[0], GPU_SHARE
+        free, total = torch.cuda.mem_get_info(device)
+        return available_on_gpu(free, total, torch.cuda.memory_reserved(device), memory_fraction), GPU_SHARE
     return available_bytes(), CPU_SHARE
 
 

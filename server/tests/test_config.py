@@ -9,6 +9,7 @@ import transformers
 
 from headrace_server.architectures import MODEL_TYPES
 from headrace_server.errors import ConfigError
+from headrace_server.layers.rope_parameters import DynamicRope, LinearRope, Stretch
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.registry import ARCHITECTURES, read_config
 
@@ -93,3 +94,12 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(content)
         with pytest.raises(ConfigError, match=r"config\.json (cannot be read|is not a JSON object)"):
             read_config(tmp_path)
+
+
+@pytest.mark.parametrize(("scaling", "kind"), [("linear", LinearRope), ("dynamic", DynamicRope)])
+def test_a_stretch_that_is_asked_for_replaces_that_of_config_json(scaling: str, kind: type, tmp_path: Path) -> None:
+    own = {"rope_type": "yarn", "factor": 8.0}
+    plain = read(tmp_path, max_position_embeddings=1000, rope_theta=5.0, rope_scaling=own)
+    stretched = read_config(tmp_path, Stretch(scaling, 2.5))
+    assert type(stretched.rope) is kind
+    assert (stretched.rope.theta, stretched.rope.dim, stretched.max_positions) == (5.0, plain.rope.dim, 2500)

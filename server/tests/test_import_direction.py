@@ -31,7 +31,7 @@ LAYERS = (
     ("service",),
     ("serve",),
     ("prepare",),
-    ("main",),
+    ("main", "text_generation_server"),
     ("__main__",),
 )
 OUTSIDE = {"", "pb"}  # the package itself has a version and a docstring; pb is generated

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace_server.errors import CapacityError
-from headrace_server.memory import MIB, Limits, available_bytes, pool_size
+from headrace_server.memory import MIB, Limits, available_bytes, available_on_gpu, pool_size
 
 BLOCK_SIZE, BLOCK_BYTES, POSITIONS = 32, MIB, 8192
 
@@ -72,3 +72,9 @@ def test_available_memory_heeds_the_cgroup(files: dict[str, str], expected: int,
 
 def test_this_machine_says_something_sensible() -> None:
     assert 0 < available_bytes() < 2**50
+
+
+def test_a_fraction_of_a_gpu_counts_what_this_process_holds_already() -> None:
+    assert available_on_gpu(free=70, total=100, reserved=20, fraction=1.0) == 70, "others hold 10"
+    assert available_on_gpu(free=70, total=100, reserved=20, fraction=0.5) == 30
+    assert available_on_gpu(free=70, total=100, reserved=60, fraction=0.5) == 0

@@ -1,6 +1,7 @@
 //! Why the process ends with an error: one line for people, and an exit code.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use headrace_text::TokenizerError;
 use crate::bench::BenchError;
 use crate::config::ConfigError;
 use crate::defaults::LimitError;
-use crate::flags::Environment;
+use crate::flags::Origins;
 use crate::listen::ListenError;
 use crate::model::ModelError;
 use crate::prepare::PrepareError;
@@ -45,6 +46,8 @@ pub enum Failure {
     Spawn { rank: u32, program: String, reason: io::Error },
     #[error("cannot write the trace {path}: {reason}; name a file that can be created with --trace")]
     Trace { path: String, reason: io::Error },
+    #[error("cannot write the reference to {}: {reason}", directory.display())]
+    Reference { directory: PathBuf, reason: io::Error },
     #[error("{0}")]
     Died(Death),
     #[error(transparent)]
@@ -77,13 +80,13 @@ pub enum CutOff {
 impl Failure {
     /// Says what happened, unless somebody did already, and gives the exit code: 2 for flags that cannot work here,
     /// 1 for everything else. `json`: as a line of the JSON log.
-    /// `environment`: flags that did not come from the command line are named with their variable.
-    pub fn report(&self, json: bool, environment: &Environment) -> ExitCode {
+    /// `origins`: flags of which something else was written are named with that.
+    pub fn report(&self, json: bool, origins: &Origins) -> ExitCode {
         match self {
             Self::Prepare(PrepareError::Said) => {}
             failure => {
                 let sentence = failure.to_string();
-                let sentence = format!("{sentence}{}", environment.note(&sentence));
+                let sentence = format!("{sentence}{}", origins.note(&sentence));
                 if json { tracing::error!("{sentence}") } else { eprintln!("error: {sentence}") }
             }
         }

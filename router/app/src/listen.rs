@@ -75,10 +75,12 @@ mod tests {
         HttpConfig {
             address: address.into(),
             port,
+            served_model_names: Vec::new(),
             cors_allow_origin: Vec::new(),
             payload_limit: 1,
             validation_workers: 1,
             tokenizer_config: None,
+            compute_type: None,
         }
     }
 

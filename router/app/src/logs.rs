@@ -16,7 +16,9 @@ const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tonic=warn,tower=warn";
 pub fn install(config: &LogConfig) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::Logs(error.to_string());
     let filter = EnvFilter::builder().parse(directives(&config.filter)).map_err(|error| failed(&error))?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(stderr)
+        .with_ansi(config.colors.unwrap_or_else(|| stderr().is_terminal()));
     let registry = tracing_subscriber::registry().with(filter);
     match config.json {
         true => registry.with(lines.json().flatten_event(true)).try_init(),

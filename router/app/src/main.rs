@@ -1,8 +1,8 @@
 //! The `headrace` binary: flags → checked configuration → shards → service.
 //!
-//! `flags` holds what people type, `config` turns it into one checked value, `serve`, `router`, `simulate` and `bench` are
-//! the commands. The first two end in `service`, which runs until something ends it; `supervise` watches the shard's
-//! process meanwhile.
+//! `flags` holds what people type, `config` turns it into one checked value (`show` prints it), `serve`, `router`,
+//! `simulate` and `bench` are the commands. The first two end in `service`, which runs until something ends it;
+//! `supervise` watches the shard's process meanwhile.
 
 mod bench;
 mod chat_templates;
@@ -13,15 +13,18 @@ mod flags;
 mod group;
 mod listen;
 mod logs;
+mod machine;
 mod metrics_port;
 mod model;
 mod prepare;
 mod python;
 mod ready;
+mod reference;
 mod router;
 mod serve;
 mod service;
 mod shard_log;
+mod show;
 mod signals;
 mod simulate;
 mod socket;
@@ -32,22 +35,37 @@ use std::process::ExitCode;
 
 use config::Config;
 use failure::Failure;
+use flags::{Origins, Task};
 use signals::Signals;
 
 fn main() -> ExitCode {
-    let flags = match flags::parse(std::env::args_os()) {
-        Ok(flags) => flags,
+    let task = match flags::read(std::env::args_os()) {
+        Ok(task) => task,
         Err(error) => error.exit(),
     };
-    let environment = flags.environment.clone();
+    let (flags, show) = match task {
+        Task::Run(flags) => (flags, false),
+        Task::Show(flags) => (flags, true),
+        Task::WriteReference(directory) => {
+            return match reference::write(&directory) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(reason) => Failure::Reference { directory, reason }.report(false, &Origins::default()),
+            };
+        }
+    };
+    let origins = flags.origins.clone();
     let config = match config::check(flags) {
         Ok(config) => config,
-        Err(error) => return Failure::from(error).report(false, &environment),
+        Err(error) => return Failure::from(error).report(false, &origins),
     };
     let json = config.service().is_some_and(|service| service.logs.json);
+    if show {
+        show::print(&config, origins);
+        return ExitCode::SUCCESS;
+    }
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(json, &environment),
+        Err(failure) => failure.report(json, &origins),
     }
 }
 
@@ -55,6 +73,9 @@ fn run(config: Config) -> Result<(), Failure> {
     if let Some(service) = config.service() {
         logs::install(&service.logs)?;
         service.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        if service.log_environment {
+            tracing::info!("{}", machine::describe());
+        }
     }
     match config {
         Config::Serve(config) => until_signal(async |signals| serve::run(config, signals).await),

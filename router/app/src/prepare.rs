@@ -63,6 +63,9 @@ impl Preparation {
         let program = python.program();
         let mut command = Command::new(program);
         command.args(arguments(source)).stdin(Stdio::null()).stdout(Stdio::piped());
+        if let Some(token) = &source.hub_token {
+            command.env("HF_TOKEN", token);
+        }
         let failed = |reason| PrepareError::NoPython { program: program.display().to_string(), reason };
         Ok(Self { child: GroupChild::spawn(&mut command, Signal::SIGKILL).map_err(failed)? })
     }
@@ -128,7 +131,13 @@ mod tests {
 
     #[test]
     fn only_what_was_given_is_passed_on() {
-        let mut source = ModelSource { model_id: "org/m".into(), revision: None, cache_dir: None, hub_cache: None };
+        let mut source = ModelSource {
+            model_id: "org/m".into(),
+            revision: None,
+            cache_dir: None,
+            hub_cache: None,
+            hub_token: Some("hf_secret".into()),
+        };
         assert_eq!(arguments(&source), ["-m", "headrace_server", "prepare", "--model-id", "org/m"]);
         source.revision = Some("main".into());
         source.cache_dir = Some("/c".into());

@@ -33,7 +33,8 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
     timeline.mark("preparing the model");
     let model = Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?;
     // What config.json tells need not wait until the weights are loaded.
-    defaults::within_context(&config.service, model.plain_context())?;
+    let context = if config.shard.rope.is_none() { model.plain_context() } else { None };
+    defaults::within_context(&config.service, context)?;
     let model = Arc::new(ServedModel {
         model,
         dir: prepared.model_dir,

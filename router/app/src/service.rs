@@ -237,6 +237,7 @@ fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
 fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, agreed: &Agreed) -> ServerInfo {
     ServerInfo {
         model_id: model.model_id.clone(),
+        served_model_names: config.http.served_model_names.clone(),
         model_sha: model.revision.clone(),
         model_dtype: facts.dtype.clone(),
         model_device_type: facts.device.clone(),
@@ -244,7 +245,7 @@ fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, 
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sha: None,
         docker_label: None,
-        compute_type: facts.device.clone(),
+        compute_type: config.http.compute_type.clone().unwrap_or_else(|| facts.device.clone()),
         scheduling_policy: agreed.scheduler.policy.name(),
         waiting_served_ratio: config.batching.waiting_served_ratio_permille as f32 / 1000.0,
         max_batch_total_tokens: agreed.pool.0,

@@ -104,8 +104,15 @@ pub fn shard_arguments(
     flag("--num-threads", config.num_threads.to_string().into());
     flag("--parent-pid", std::process::id().to_string().into());
     flag("--uds-owner", if config.uds_prefix.is_none() { "launcher" } else { "user" }.into());
-    if let Some(dtype) = config.dtype {
-        flag("--dtype", dtype.name().into());
+    if let Some(dtype) = config.dtype.name() {
+        flag("--dtype", dtype.into());
+    }
+    if config.memory_fraction < 1.0 {
+        flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
+    }
+    if let Some(rope) = config.rope {
+        flag("--rope-scaling", rope.scaling.name().into());
+        flag("--rope-factor", rope.factor.to_string().into());
     }
     if let Some(block_size) = config.block_size {
         flag("--block-size", block_size.to_string().into());

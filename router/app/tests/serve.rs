@@ -5,7 +5,7 @@ mod harness;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::{Headrace, pretend_python, text, tiny_model, wait_until, wait_until_gone};
+use harness::{Headrace, pretend_python, tiny_model, wait_until, wait_until_gone};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -176,23 +176,6 @@ fn a_model_that_is_not_there_is_one_line_and_exit_code_2() {
     let ended = Headrace::start(&flags).wait();
     assert_eq!(ended.code, Some(2));
     assert!(ended.error().contains("/no/such/model"), "{}", ended.stderr);
-}
-
-#[test]
-fn several_shards_are_refused_in_one_line() {
-    let ended = Headrace::start(&["serve", "--num-shard", "2"]).wait();
-    assert_eq!(ended.code, Some(2));
-    assert!(ended.error().contains("--num-shard 2: this version runs one shard"), "{}", ended.stderr);
-}
-
-#[test]
-fn under_its_old_name_the_binary_serves() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let launcher = dir.path().join("text-generation-launcher");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_headrace"), &launcher).expect("a link");
-    let output = std::process::Command::new(text(&launcher)).args(["--quantize", "awq"]).output().expect("it starts");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--quantize (QUANTIZE) is not available"));
 }
 
 /// The socket's path among the arguments of a shard's process.

@@ -62,6 +62,8 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct ServerInfo {
     pub model_id: String,
+    /// What OpenAI's routes call the model: `/v1/models` lists all, answers carry the first. Empty: its `model_id`.
+    pub served_model_names: Vec<String>,
     /// Commit of the model's repository, when it came from one.
     pub model_sha: Option<String>,
     /// Type the forward pass computes in, such as "bfloat16".
@@ -87,6 +89,11 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
+    /// The names of the model on OpenAI's routes, at least one; answers carry the first.
+    pub fn model_names(&self) -> &[String] {
+        if self.served_model_names.is_empty() { std::slice::from_ref(&self.model_id) } else { &self.served_model_names }
+    }
+
     /// Whether `POST /` shows the prompt when a request doesn't say.
     pub(crate) fn compat_returns_full_text(&self) -> bool {
         self.model_pipeline_tag.as_deref().is_none_or(|task| task == "text-generation")

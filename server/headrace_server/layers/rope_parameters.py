@@ -79,6 +79,20 @@ class Llama3Rope(RopeParameters):
     high_freq_factor: float
 
 
+STRETCHES = {"linear": LinearRope, "dynamic": DynamicRope}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Stretches the positions, whatever config.json says of that."""
+
+    scaling: str  # one of STRETCHES
+    factor: float
+
+    def of(self, rope: RopeParameters) -> RopeParameters:
+        return STRETCHES[self.scaling](rope.theta, rope.dim, rope.trained_positions, self.factor)
+
+
 def read_rope(config: Fields, head_dim: int, default_theta: float) -> RopeParameters:
     """Raises ConfigError naming the field."""
     scaling = config.nested("rope_parameters") or config.nested("rope_scaling")

@@ -5,13 +5,13 @@ defaults here are its defaults.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace_server.errors import ConfigError
 from headrace_server.fields import Fields
-from headrace_server.layers.rope_parameters import read_rope
+from headrace_server.layers.rope_parameters import Stretch, read_rope
 from headrace_server.models.config import LayerConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Architecture:
     head_dim: int | None = None  # None: hidden_size / heads
 
 
-def read_config(model_dir: Path) -> ModelConfig:
-    """Read and check config.json. Raises ConfigError naming the field."""
+def read_config(model_dir: Path, stretch: Stretch | None = None) -> ModelConfig:
+    """Read and check config.json; `stretch` overrules its positions. Raises ConfigError naming the field."""
     fields = Fields.read(model_dir / "config.json")
     model_type = fields.text("model_type")
     architecture = ARCHITECTURES.get(model_type)
@@ -43,7 +43,8 @@ def read_config(model_dir: Path) -> ModelConfig:
             f"architecture '{model_type}' of {model_dir / 'config.json'} is not supported; "
             f"supported: {', '.join(sorted(ARCHITECTURES))}"
         )
-    return _read(fields, model_type, architecture)
+    config = _read(fields, model_type, architecture)
+    return config if stretch is None else replace(config, rope=stretch.of(config.rope))
 
 
 def model_class(config: ModelConfig) -> "type[Llama]":

@@ -1,6 +1,6 @@
 """`headrace_server prepare`: flags in, progress on stderr, one JSON line on stdout.
 
-The only place of this package that reads the environment.
+The only place of this package that reads the environment, beside `text_generation_server`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headrace_server.prepare.errors import PrepareError
-from headrace_server.prepare.sources import EMBEDDED, Request, prepare
+from headrace_server.prepare.sources import EMBEDDED, Prepared, Request, prepare
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells count it: 128 + SIGINT."""
@@ -27,8 +27,17 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     hub name) and `revision` (the hub commit, null for anything local). On failure stderr ends with one line
     `error: …` and the status is 1.
     """
+    prepared = attempt(argv, environ)
+    if isinstance(prepared, int):
+        return prepared
+    print(json.dumps(asdict(prepared)))
+    return 0
+
+
+def attempt(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Prepared | int:
+    """The prepared model; or the exit status, when an `error: …` line on stderr says why there is none."""
     try:
-        prepared = prepare(_parse(argv, environ))
+        return prepare(_parse(argv, environ))
     except PrepareError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -38,8 +47,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     except KeyboardInterrupt:
         print("error: interrupted; nothing half-made was kept, run it again", file=sys.stderr)
         return INTERRUPTED
-    print(json.dumps(asdict(prepared)))
-    return 0
 
 
 def _parse(argv: Sequence[str], environ: Mapping[str, str]) -> Request:

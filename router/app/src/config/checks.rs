@@ -9,9 +9,13 @@ use headrace_scheduler::Tokens;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, ServiceConfig, TelemetryConfig};
+use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, Rope, ServiceConfig, TelemetryConfig};
 use crate::flags::scheduling::{Policy, SchedulingFlags};
-use crate::flags::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags, TelemetryFlags, Verdict};
+use crate::flags::variables::Idle;
+use crate::flags::{
+    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, TelemetryFlags,
+    Verdict,
+};
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
 const SOCKET_PATH_LIMIT: usize = 103;
@@ -19,26 +23,58 @@ const SOCKET_PATH_LIMIT: usize = 103;
 /// More than any machine has; each costs memory and a place in the scheduler of the system.
 const MOST_THREADS: u32 = 1024;
 
-/// Refuses what would change answers; the rest becomes one warning each.
+/// Refuses what decides who may ask or read; the rest becomes one warning each.
 pub fn foreign(given: &[(&'static str, Verdict)]) -> Result<Vec<String>, ConfigError> {
     given
         .iter()
         .map(|&(flag, verdict)| match verdict {
             Verdict::NoEffect(why) => Ok(format!("--{flag} has no effect: {why}")),
-            Verdict::NotAvailable => {
-                Err(ConfigError::NotAvailable { flag, variable: flag.replace('-', "_").to_uppercase() })
-            }
+            Verdict::NotAvailable(instead) => Err(ConfigError::NotAvailable { flag, instead }),
         })
         .collect()
 }
 
-pub fn one_shard(num_shard: Option<u32>, sharded: Option<bool>) -> Result<(), ConfigError> {
-    match (num_shard, sharded) {
-        (Some(0), _) => Err(ConfigError::Zero { flag: "--num-shard" }),
-        (Some(asked), _) if asked > 1 => Err(ConfigError::OneShardOnly { asked }),
-        (_, Some(true)) => Err(ConfigError::Sharded),
-        _ => Ok(()),
+pub fn idle_variables(idle: &[Idle]) -> impl Iterator<Item = String> {
+    idle.iter().map(|Idle { variable, why }| format!("the variable {variable} has no effect: {why}"))
+}
+
+/// Several shards would give the same answers, faster or with more memory: one that fits gives them too.
+pub fn one_shard(num_shard: Option<u32>, sharded: Option<bool>) -> Result<Option<String>, ConfigError> {
+    let asked = match (num_shard, sharded) {
+        (Some(0), _) => return Err(ConfigError::Zero { flag: "--num-shard" }),
+        (Some(shards), _) if shards > 1 => format!("--num-shard {shards}"),
+        (None, Some(true)) => "--sharded true".to_owned(),
+        _ => return Ok(None),
+    };
+    Ok(Some(format!("{asked} has no effect: this version holds a model in one shard, on one device")))
+}
+
+/// Text Generation Inference's defaults: linear if only the factor is given, and a factor of 1.
+pub fn rope(scaling: Option<RopeScaling>, factor: Option<f32>) -> Option<Rope> {
+    if scaling.is_none() && factor.is_none() {
+        return None;
     }
+    Some(Rope { scaling: scaling.unwrap_or(RopeScaling::Linear), factor: factor.unwrap_or(1.0) })
+}
+
+/// The scheduling flags, with what their opposites say.
+pub fn settle(
+    mut flags: SchedulingFlags,
+    opposite: &OppositeFlags,
+    origins: &Origins,
+) -> Result<SchedulingFlags, ConfigError> {
+    let prefix = opposite.no_prefix_cache(flags.no_prefix_cache, origins);
+    let chunks = opposite.no_chunked_prefill(flags.no_chunked_prefill, origins);
+    flags.no_prefix_cache = prefix.map_err(ConfigError::Opposed)?;
+    flags.no_chunked_prefill = chunks.map_err(ConfigError::Opposed)?;
+    Ok(flags)
+}
+
+/// Knobs of a fake shard that is not there.
+pub fn idle_fake(flags: &FakeFlags) -> Option<String> {
+    let given = [flags.fake_step_us, flags.fake_token_us, flags.fake_row_us].iter().any(|&us| us > 0);
+    let idle = given && !flags.fake_shard;
+    idle.then(|| "--fake-step-us, --fake-token-us and --fake-row-us have no effect without --fake-shard".to_owned())
 }
 
 /// What is written as a path must exist; anything else may be a hub id, which only the shard's package can tell.
@@ -96,20 +132,23 @@ pub fn socket_path_fits(prefix: Option<&Path>) -> Result<(), ConfigError> {
     }
 }
 
-/// Everything that `serve` and `router` share.
-pub fn service(
-    limits: LimitFlags,
-    batching: BatchingFlags,
-    scheduling: SchedulingFlags,
-    http: HttpFlags,
-    telemetry: TelemetryFlags,
-    process: ProcessFlags,
-    mut warnings: Vec<String>,
-) -> Result<ServiceConfig, ConfigError> {
+/// What `serve` and `router` share.
+pub struct ServiceFlags {
+    pub limits: LimitFlags,
+    pub batching: BatchingFlags,
+    pub scheduling: SchedulingFlags,
+    pub http: HttpFlags,
+    pub telemetry: TelemetryFlags,
+    pub process: ProcessFlags,
+}
+
+pub fn service(flags: ServiceFlags, mut warnings: Vec<String>) -> Result<ServiceConfig, ConfigError> {
+    let ServiceFlags { limits, batching, scheduling, http, telemetry, process } = flags;
     at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
     let limits = request_limits(&limits)?;
     warnings.extend(self::scheduling(&scheduling, &batching)?);
     let batching = self::batching(&batching, limits.max_total_tokens, !scheduling.no_chunked_prefill)?;
+    prompt_fits_a_step(&limits, &batching, &scheduling)?;
     Ok(ServiceConfig {
         limits,
         batching,
@@ -120,6 +159,7 @@ pub fn service(
         graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
         step_timeout: Duration::from_secs(process.step_timeout),
         trace: process.trace,
+        log_environment: process.env,
         warnings,
     })
 }
@@ -153,13 +193,28 @@ fn request_limits(flags: &LimitFlags) -> Result<RequestLimits, ConfigError> {
     })
 }
 
+/// Whoever sets both sizes and wants whole prompts gets what was asked for, or hears that it cannot be.
+fn prompt_fits_a_step(
+    limits: &RequestLimits,
+    batching: &Batching,
+    scheduling: &SchedulingFlags,
+) -> Result<(), ConfigError> {
+    match (limits.max_input_tokens, batching.max_batch_prefill_tokens) {
+        (Some(input), Some(prefill)) if scheduling.no_chunked_prefill && prefill < input => {
+            Err(ConfigError::PrefillBelowInput { prefill: prefill.0, input: input.0 })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses what contradicts itself; what has no effect is a warning.
 fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Option<String>, ConfigError> {
     if flags.no_chunked_prefill && flags.target_itl_ms.is_some() {
         return Err(ConfigError::TargetWithoutChunks);
     }
-    if let Some(group) = flags.group_size.filter(|&group| group > batching.max_batch_size) {
-        return Err(ConfigError::GroupAboveRows { group, rows: batching.max_batch_size });
+    let rows = rows(batching);
+    if let Some(group) = flags.group_size.filter(|&group| group > rows) {
+        return Err(ConfigError::GroupAboveRows { group, rows });
     }
     let idle_group = flags.group_size.is_some() && flags.scheduling_policy != Policy::Static;
     Ok(idle_group.then(|| "--group-size has no effect: only --scheduling-policy static makes groups".to_owned()))
@@ -167,7 +222,7 @@ fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Optio
 
 /// `chunked`: prompts are computed in chunks.
 pub fn batching(flags: &BatchingFlags, max_total: Option<Tokens>, chunked: bool) -> Result<Batching, ConfigError> {
-    at_least_one("--max-batch-size", Some(flags.max_batch_size))?;
+    at_least_one("--max-batch-size", flags.max_batch_size)?;
     at_least_one("--max-batch-prefill-tokens", flags.max_batch_prefill_tokens)?;
     at_least_one("--max-batch-total-tokens", flags.max_batch_total_tokens)?;
     if let Some(pool) = flags.max_batch_total_tokens {
@@ -180,13 +235,35 @@ pub fn batching(flags: &BatchingFlags, max_total: Option<Tokens>, chunked: bool)
     }
     let (waiting_served_ratio_permille, max_waiting_tokens) = patience(flags, chunked)?;
     Ok(Batching {
-        max_batch_size: flags.max_batch_size,
-        max_batch_prefill_tokens: flags.max_batch_prefill_tokens.map(Tokens),
+        max_batch_size: rows(flags),
+        max_batch_prefill_tokens: prompt_tokens(flags)?.map(Tokens),
         pool_tokens: flags.max_batch_total_tokens.map(Tokens),
         waiting_served_ratio_permille,
         max_waiting_tokens,
         preempt_once_seed: flags.debug_preempt_once_seed,
     })
+}
+
+/// Rows of the batch. vLLM, too, takes fewer than usual where its budget of a step is small.
+fn rows(flags: &BatchingFlags) -> u32 {
+    const USUAL_ROWS: u32 = 256;
+    let half = flags.max_num_batched_tokens.map_or(USUAL_ROWS, |budget| (budget / 2).max(1));
+    flags.max_batch_size.unwrap_or(USUAL_ROWS.min(half))
+}
+
+/// Prompt tokens of a step. vLLM's budget counts decode rows too: what is left when all of them decode, so that no step
+/// is larger than asked.
+fn prompt_tokens(flags: &BatchingFlags) -> Result<Option<u32>, ConfigError> {
+    let (prompt, Some(budget)) = (flags.max_batch_prefill_tokens, flags.max_num_batched_tokens) else {
+        return Ok(flags.max_batch_prefill_tokens);
+    };
+    if prompt.is_some() {
+        return Err(ConfigError::Contradiction("--max-batch-prefill-tokens", "--max-num-batched-tokens"));
+    }
+    match budget.checked_sub(rows(flags)) {
+        None | Some(0) => Err(ConfigError::NoTokenBesideRows { budget, rows: rows(flags) }),
+        left => Ok(left),
+    }
 }
 
 /// Ratio (in thousandths) and steps after which newcomers are admitted. Either is enough, so a lone one would change
@@ -213,16 +290,25 @@ fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
     file_exists("--tokenizer-config-path", flags.tokenizer_config_path.as_deref())?;
     at_least_one("--validation-workers", Some(flags.validation_workers))?;
     at_least_one("--payload-limit", Some(flags.payload_limit.min(1) as u32))?;
-    if let Some(given) = flags.cors_allow_origin.iter().find(|origin| !is_origin(origin)) {
+    let origins = match flags.allowed_origins {
+        Some(_) if !flags.cors_allow_origin.is_empty() => {
+            return Err(ConfigError::Contradiction("--allowed-origins", "--cors-allow-origin"));
+        }
+        Some(origins) => origins.0,
+        None => flags.cors_allow_origin,
+    };
+    if let Some(given) = origins.iter().find(|origin| !is_origin(origin)) {
         return Err(ConfigError::Origin { given: given.clone() });
     }
     Ok(HttpConfig {
         address: address(&flags.hostname, flags.hostname_from_environment)?,
         port: flags.port,
-        cors_allow_origin: flags.cors_allow_origin,
+        served_model_names: flags.served_model_name,
+        cors_allow_origin: origins,
         payload_limit: usize::try_from(flags.payload_limit).unwrap_or(usize::MAX),
         validation_workers: flags.validation_workers,
         tokenizer_config: flags.tokenizer_config_path,
+        compute_type: flags.compute_type,
     })
 }
 
@@ -254,5 +340,5 @@ fn logs(flags: &ProcessFlags) -> Result<LogConfig, ConfigError> {
         return Err(bad(format!("`{word}` is no level")));
     }
     EnvFilter::builder().parse(given).map_err(|error| bad(error.to_string()))?;
-    Ok(LogConfig { json: flags.json_output, filter: given.clone() })
+    Ok(LogConfig { json: flags.json_output, filter: given.clone(), colors: flags.log_colorize })
 }

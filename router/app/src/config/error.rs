@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
+use crate::flags::Opposed;
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    #[error("--{flag} ({variable}) is not available in this version; leave it out")]
-    NotAvailable { flag: &'static str, variable: String },
-    #[error("--num-shard {asked}: this version runs one shard; leave --num-shard out or set it to 1")]
-    OneShardOnly { asked: u32 },
-    #[error("--sharded true: this version runs one shard; leave --sharded out")]
-    Sharded,
+    #[error("--{flag} is not available in this version: {instead}")]
+    NotAvailable { flag: &'static str, instead: &'static str },
+    /// Each says the opposite of the other, or the same in another way.
+    #[error("{0} and {1} contradict each other; keep one")]
+    Contradiction(&'static str, &'static str),
+    #[error("--{} and --{} contradict each other; keep one", .0.0, .0.1)]
+    Opposed(Opposed),
     #[error("{flag} is 0; it must be at least 1")]
     Zero { flag: &'static str },
     #[error("--max-total-tokens is 1; it must be at least 2: one token of a prompt and one of its answer")]
@@ -32,6 +35,16 @@ pub enum ConfigError {
          than the KV pool holds; lower the first or raise the second"
     )]
     PrefillAbovePool { prefill: u32, pool: u32 },
+    #[error(
+        "--max-num-batched-tokens {budget} leaves no prompt token beside the {rows} decode rows of --max-batch-size; \
+         raise the first or lower the second"
+    )]
+    NoTokenBesideRows { budget: u32, rows: u32 },
+    #[error(
+        "--no-chunked-prefill computes a prompt in one step, but --max-batch-prefill-tokens {prefill} is less than \
+         --max-input-tokens {input}; raise the first, lower the second, or leave out --no-chunked-prefill"
+    )]
+    PrefillBelowInput { prefill: u32, input: u32 },
     #[error(
         "--target-itl-ms and --no-chunked-prefill are both set, and only a prompt that is cut into chunks can keep to a \
          time; keep one"
@@ -64,8 +77,6 @@ pub enum ConfigError {
     SocketPathTooLong { path: PathBuf, limit: usize },
     #[error("--log-level {given}: {reason}; write off, error, warn, info, debug, trace, or a list of module=level")]
     LogLevel { given: String, reason: String },
-    #[error("--shards and --fake-shard are both set; keep one")]
-    ShardsAndFake,
     #[error("headrace router needs --shards ADDRESS,… or --fake-shard; to start a shard too, use headrace serve")]
     NoShards,
     #[error("the command after -- does not say {{port}}; write it where the server is told its port")]

@@ -17,11 +17,15 @@ use headrace_scheduler::Tokens;
 use headrace_shard::ShardAddress;
 
 pub use bench::{BenchConfig, Server};
+use checks::ServiceFlags;
 pub use error::ConfigError;
 pub use simulate::{Cost, Show, SimulateConfig, Traffic};
 pub use what_if::Changes;
 
-use crate::flags::{Command, Device, Dtype, FakeFlags, Flags, RouterFlags, SchedulingFlags, ServeFlags};
+use crate::flags::variables::Idle;
+use crate::flags::{
+    Command, Device, Dtype, FakeFlags, Flags, Origins, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
+};
 
 /// What a command runs with.
 #[derive(Debug)]
@@ -47,18 +51,29 @@ pub struct ModelSource {
     pub revision: Option<String>,
     pub cache_dir: Option<PathBuf>,
     pub hub_cache: Option<PathBuf>,
+    pub hub_token: Option<String>,
 }
 
 /// How the shard's process is started. `None`: the shard's own default.
 #[derive(Debug)]
 pub struct ShardConfig {
     pub python: Option<PathBuf>,
-    pub dtype: Option<Dtype>,
+    pub dtype: Dtype,
     pub device: Device,
     pub block_size: Option<Tokens>,
     pub num_threads: u32,
+    /// Of a GPU, for everything together.
+    pub memory_fraction: f32,
+    /// Stretches the positions instead of what config.json says.
+    pub rope: Option<Rope>,
     /// Prefix of the socket's path; `None`: a fresh private directory.
     pub uds_prefix: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    pub scaling: RopeScaling,
+    pub factor: f32,
 }
 
 /// `headrace router`: serve with shards that run elsewhere.
@@ -90,6 +105,8 @@ pub struct ServiceConfig {
     pub step_timeout: Duration,
     /// Where the scheduler's trace goes.
     pub trace: Option<PathBuf>,
+    /// Log what this runs on.
+    pub log_environment: bool,
     /// One sentence for each flag that was accepted without effect.
     pub warnings: Vec<String>,
 }
@@ -123,12 +140,16 @@ pub struct Batching {
 pub struct HttpConfig {
     pub address: IpAddr,
     pub port: u16,
+    /// Empty: the model's id.
+    pub served_model_names: Vec<String>,
     /// Empty: any origin.
     pub cors_allow_origin: Vec<String>,
     /// Bytes.
     pub payload_limit: usize,
     pub validation_workers: u32,
     pub tokenizer_config: Option<PathBuf>,
+    /// `None`: the shard's device.
+    pub compute_type: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -142,13 +163,16 @@ pub struct LogConfig {
     pub json: bool,
     /// Level, or a list of `module=level`.
     pub filter: String,
+    /// `None`: on a terminal.
+    pub colors: Option<bool>,
 }
 
 /// Checks everything that can be known before anything starts.
 pub fn check(flags: Flags) -> Result<Config, ConfigError> {
-    match flags.command {
-        Command::Serve(flags) => check_serve(*flags).map(Config::Serve),
-        Command::Router(flags) => check_router(*flags).map(Config::Router),
+    let Flags { command, origins, idle_variables } = flags;
+    match command {
+        Command::Serve(flags) => check_serve(*flags, &origins, &idle_variables).map(Config::Serve),
+        Command::Router(flags) => check_router(*flags, &origins, &idle_variables).map(Config::Router),
         Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
         Command::Bench(flags) => bench::check(*flags).map(Box::new).map(Config::Bench),
     }
@@ -165,10 +189,11 @@ impl Config {
     }
 }
 
-fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
+fn check_serve(flags: ServeFlags, origins: &Origins, idle: &[Idle]) -> Result<ServeConfig, ConfigError> {
     let mut warnings = checks::foreign(&flags.foreign.given)?;
+    warnings.extend(checks::idle_variables(idle));
     warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
-    checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?;
+    warnings.extend(checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?);
     checks::model_exists(&flags.model.model_id)?;
     checks::at_least_one("--block-size", flags.shard.block_size)?;
     checks::threads(flags.shard.num_threads)?;
@@ -180,6 +205,7 @@ fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
         revision: flags.model.revision,
         cache_dir: flags.model.cache_dir,
         hub_cache: flags.model.huggingface_hub_cache,
+        hub_token: flags.model.hf_token,
     };
     let shard = ShardConfig {
         python: flags.shard.python,
@@ -187,40 +213,54 @@ fn check_serve(flags: ServeFlags) -> Result<ServeConfig, ConfigError> {
         device: flags.shard.device,
         block_size: flags.shard.block_size.map(Tokens),
         num_threads: flags.shard.num_threads.unwrap_or_else(cores),
+        memory_fraction: flags.shard.cuda_memory_fraction,
+        rope: checks::rope(flags.shard.rope_scaling, flags.shard.rope_factor),
         uds_prefix: flags.shard.shard_uds_path,
     };
-    let service = checks::service(
-        flags.limits,
-        flags.batching,
-        flags.scheduling,
-        flags.http,
-        flags.telemetry,
-        flags.process,
-        warnings,
-    )?;
+    let scheduling = checks::settle(flags.scheduling, &flags.opposite, origins)?;
+    let service = ServiceFlags {
+        limits: flags.limits,
+        batching: flags.batching,
+        scheduling,
+        http: flags.http,
+        telemetry: flags.telemetry,
+        process: flags.process,
+    };
+    let service = checks::service(service, warnings)?;
     Ok(ServeConfig { model, shard, service })
 }
 
-fn check_router(flags: RouterFlags) -> Result<RouterConfig, ConfigError> {
-    let warnings = checks::foreign(&flags.foreign.given)?;
+fn check_router(flags: RouterFlags, origins: &Origins, idle: &[Idle]) -> Result<RouterConfig, ConfigError> {
+    let mut warnings = checks::foreign(&flags.foreign.given)?;
+    warnings.extend(checks::idle_variables(idle));
     checks::directory_exists("--model-id", &flags.model.model_id)?;
+    warnings.extend(checks::idle_revision(&flags.model.model_id.to_string_lossy(), flags.model.revision.as_deref()));
     checks::at_least_one("--block-size", Some(flags.fake.block_size))?;
-    let shards = match (flags.fake.fake_shard, flags.model.shards) {
-        (true, shards) if shards.is_empty() => Shards::Fake(flags.fake),
-        (true, _) => return Err(ConfigError::ShardsAndFake),
-        (false, shards) if shards.is_empty() => return Err(ConfigError::NoShards),
-        (false, shards) => Shards::At(shards),
+    warnings.extend(checks::idle_fake(&flags.fake));
+    let shards = shards(flags.model.shards, flags.model.master_shard_uds_path, flags.fake)?;
+    let scheduling = checks::settle(flags.scheduling, &flags.opposite, origins)?;
+    let service = ServiceFlags {
+        limits: flags.limits,
+        batching: flags.batching,
+        scheduling,
+        http: flags.http,
+        telemetry: flags.telemetry,
+        process: flags.process,
     };
-    let service = checks::service(
-        flags.limits,
-        flags.batching,
-        flags.scheduling,
-        flags.http,
-        flags.telemetry,
-        flags.process,
-        warnings,
-    )?;
+    let service = checks::service(service, warnings)?;
     Ok(RouterConfig { model_dir: flags.model.model_id, shards, service })
+}
+
+fn shards(at: Vec<ShardAddress>, master: Option<PathBuf>, fake: FakeFlags) -> Result<Shards, ConfigError> {
+    match (at.is_empty(), master, fake.fake_shard) {
+        (true, None, true) => Ok(Shards::Fake(fake)),
+        (false, None, false) => Ok(Shards::At(at)),
+        (true, Some(path), false) => Ok(Shards::At(vec![ShardAddress::Unix(path)])),
+        (true, None, false) => Err(ConfigError::NoShards),
+        (false, None, true) => Err(ConfigError::Contradiction("--shards", "--fake-shard")),
+        (true, Some(_), true) => Err(ConfigError::Contradiction("--master-shard-uds-path", "--fake-shard")),
+        (false, Some(_), _) => Err(ConfigError::Contradiction("--master-shard-uds-path", "--shards")),
+    }
 }
 
 #[cfg(test)]

@@ -17,9 +17,7 @@ fn serve(words: &str) -> ServeConfig {
 
 /// Each line: the words, and what the one-line error must contain.
 const CONTRADICTIONS: &[(&str, &[&str])] = &[
-    ("serve --num-shard 2", &["--num-shard 2", "one shard"]),
     ("serve --num-shard 0", &["--num-shard", "at least 1"]),
-    ("serve --sharded true", &["--sharded", "one shard"]),
     ("serve --max-input-tokens 5 --max-input-length 6", &["--max-input-tokens", "--max-input-length"]),
     ("serve --max-input-tokens 8 --max-total-tokens 8", &["--max-input-tokens 8", "--max-total-tokens 8"]),
     ("serve --max-input-length 9 --max-total-tokens 8", &["--max-input-tokens 9", "--max-total-tokens 8"]),
@@ -57,13 +55,23 @@ const CONTRADICTIONS: &[(&str, &[&str])] = &[
     ("serve --hostname no..name", &["--hostname no..name"]),
     ("serve --cors-allow-origin here", &["--cors-allow-origin here"]),
     ("serve --log-level a=b=c", &["--log-level a=b=c"]),
-    ("serve --quantize awq", &["--quantize (QUANTIZE)", "not available in this version"]),
-    ("serve --speculate 2", &["--speculate", "not available"]),
-    ("serve --lora-adapters a", &["--lora-adapters", "not available"]),
-    ("serve --kv-cache-dtype fp8_e5m2", &["--kv-cache-dtype", "not available"]),
-    ("serve --rope-scaling linear", &["--rope-scaling", "not available"]),
-    ("serve --rope-factor 2.0", &["--rope-factor", "not available"]),
     ("serve --api-key secret", &["--api-key", "not available"]),
+    ("serve --ssl-keyfile k", &["--ssl-keyfile", "proxy that ends TLS"]),
+    (
+        "serve --no-chunked-prefill --max-batch-prefill-tokens 8 --max-input-tokens 9",
+        &["--no-chunked-prefill", "--max-batch-prefill-tokens 8", "--max-input-tokens 9"],
+    ),
+    (
+        "serve --max-batch-prefill-tokens 8 --max-num-batched-tokens 9",
+        &["--max-batch-prefill-tokens and --max-num-batched-tokens"],
+    ),
+    ("serve --max-num-batched-tokens 8 --max-num-seqs 8", &["--max-num-batched-tokens 8", "8 decode rows"]),
+    ("serve --max-num-batched-tokens 1", &["--max-num-batched-tokens 1", "1 decode rows"]),
+    ("serve --no-prefix-cache --enable-prefix-caching", &["--no-prefix-cache and --enable-prefix-caching"]),
+    ("serve --no-enable-chunked-prefill --enable-chunked-prefill", &["--enable-chunked-prefill"]),
+    ("serve --cors-allow-origin http://a --allowed-origins [\"*\"]", &["--allowed-origins and --cors-allow-origin"]),
+    ("router --model-id / --shards 127.0.0.1:1 --master-shard-uds-path /s", &["--master-shard-uds-path and --shards"]),
+    ("router --model-id / --fake-shard --master-shard-uds-path /s", &["--master-shard-uds-path and --fake-shard"]),
     ("router --model-id /no/such/model --fake-shard", &["--model-id /no/such/model"]),
     ("router --model-id /dev/null --fake-shard", &["--model-id /dev/null", "not a directory"]),
     ("router --model-id / --fake-shard --shards 127.0.0.1:1", &["--shards", "--fake-shard"]),
@@ -99,7 +107,7 @@ fn a_socket_path_leaves_room_for_the_rank() {
 fn without_flags_the_defaults_of_the_design_hold() {
     let ServeConfig { model, shard, service } = serve("");
     assert_eq!((model.model_id.as_str(), model.revision), ("embedded", None));
-    assert_eq!((shard.dtype, shard.device, shard.block_size), (None, Device::Auto, None));
+    assert_eq!((shard.dtype, shard.device, shard.block_size), (Dtype::Auto, Device::Auto, None));
     assert!(shard.num_threads >= 1);
     let limits = service.limits;
     assert_eq!((limits.max_concurrent_requests, limits.max_best_of), (128, 2));
@@ -127,14 +135,85 @@ fn a_ratio_becomes_thousandths_and_a_lone_flag_gets_a_partner_that_lets_it_work(
     assert_eq!(patience("--no-chunked-prefill --waiting-served-ratio 0 --max-waiting-tokens 0"), (0, 0));
 }
 
+fn warnings(words: &str) -> Vec<String> {
+    serve(words).service.warnings
+}
+
 #[test]
 fn flags_without_effect_are_one_warning_each_with_the_reason() {
-    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats off --ngrok -e --master-port 29500 --speculate 0";
-    let warnings = serve(words).service.warnings;
-    let named = ["trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok", "env"];
+    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats on --ngrok --master-port 29500 --quantize awq";
+    let warnings = warnings(words);
+    let named = ["quantize", "trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok"];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     for (warning, name) in warnings.iter().zip(named) {
         assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
+    }
+}
+
+#[test]
+fn a_flag_that_asks_for_what_is_done_anyway_is_no_warning() {
+    let words = "--speculate 0 --usage-stats off --kv-cache-dtype auto --cuda-graphs 0 --swap-space 0 --num-shard 1 \
+                 --no-enforce-eager --no-trust-remote-code --sharded false";
+    assert_eq!(warnings(words), Vec::<String>::new());
+}
+
+#[test]
+fn more_shards_than_one_are_a_warning() {
+    for words in ["--num-shard 2", "--sharded true", "-tp 4"] {
+        let warnings = warnings(words);
+        assert!(warnings.len() == 1 && warnings[0].contains("has no effect: this version holds a model in one shard"));
+    }
+}
+
+#[test]
+fn vllms_names_are_those_of_the_same_knobs() {
+    let words = "org/model --max-num-seqs 8 --max-model-len 4k --gpu-memory-utilization 0.8 --block-size 16 \
+                 --host 127.0.0.1 --dtype half --scheduling-policy priority --max-logprobs 7 --download-dir /hub \
+                 --no-enable-prefix-caching --served-model-name a b";
+    let ServeConfig { model, shard, service } = serve(words);
+    assert_eq!((model.model_id.as_str(), model.hub_cache), ("org/model", Some("/hub".into())));
+    assert_eq!((shard.dtype, shard.memory_fraction, shard.block_size), (Dtype::Float16, 0.8, Some(Tokens(16))));
+    assert_eq!((service.batching.max_batch_size, service.limits.max_total_tokens), (8, Some(Tokens(4000))));
+    assert_eq!((service.limits.max_top_n_tokens, service.http.address), (7, IpAddr::from([127, 0, 0, 1])));
+    assert_eq!(service.http.served_model_names, ["a", "b"]);
+    assert!(service.scheduling.no_prefix_cache && !service.scheduling.no_chunked_prefill);
+    assert_eq!(service.scheduling.scheduling_policy, crate::flags::scheduling::Policy::Priority);
+    assert_eq!(service.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn vllms_budget_of_a_step_leaves_a_token_for_each_row() {
+    let sizes = |words: &str| {
+        let batching = serve(words).service.batching;
+        (batching.max_batch_size, batching.max_batch_prefill_tokens)
+    };
+    assert_eq!(sizes("--max-num-batched-tokens 2048"), (256, Some(Tokens(1792))));
+    assert_eq!(sizes("--max-num-batched-tokens 2048 --max-num-seqs 48"), (48, Some(Tokens(2000))));
+    assert_eq!(sizes("--max-num-batched-tokens 100"), (50, Some(Tokens(50))));
+    assert_eq!(sizes(""), (256, None));
+}
+
+#[test]
+fn positions_are_stretched_as_text_generation_inference_did() {
+    let rope = |words: &str| serve(words).shard.rope.map(|rope| (rope.scaling, rope.factor));
+    assert_eq!(rope(""), None);
+    assert_eq!(rope("--rope-scaling dynamic"), Some((RopeScaling::Dynamic, 1.0)));
+    assert_eq!(rope("--rope-factor 2.5"), Some((RopeScaling::Linear, 2.5)));
+}
+
+#[test]
+fn a_list_of_origins_in_json_is_taken_as_vllm_takes_it() {
+    let origins = serve(r#"--allowed-origins ["http://a","http://b"]"#).service.http.cors_allow_origin;
+    assert_eq!(origins, ["http://a", "http://b"]);
+}
+
+#[test]
+fn text_generation_inferences_socket_of_the_first_shard_is_a_shard() {
+    match checked("router --model-id / --master-shard-uds-path /s") {
+        Ok(Config::Router(RouterConfig { shards: Shards::At(at), .. })) => {
+            assert_eq!(at, [ShardAddress::Unix("/s".into())]);
+        }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -169,13 +248,11 @@ fn a_name_of_this_machine_is_an_address() {
 
 #[test]
 fn a_containers_hostname_variable_means_every_interface() {
-    let Command::Serve(mut flags) = flags::parse(["headrace", "serve", "--hostname", "a1b2c3"].map(Into::into))
-        .expect("clap takes the words")
-        .command
-    else {
+    let words = ["headrace", "serve", "--hostname", "a1b2c3"].map(Into::into);
+    let Command::Serve(mut flags) = flags::parse(words).expect("clap takes the words").command else {
         panic!("not `serve`")
     };
     flags.http.hostname_from_environment = true;
-    let config = check_serve(*flags).expect("taken as 0.0.0.0");
+    let config = check_serve(*flags, &Origins::default(), &[]).expect("taken as 0.0.0.0");
     assert_eq!(config.service.http.address, IpAddr::from([0, 0, 0, 0]));
 }

@@ -3,32 +3,56 @@
 //! This module is the only place that reads the environment. Every flag has a variable, the upper snake case of its long
 //! name as in Text Generation Inference (`--max-batch-size`, `MAX_BATCH_SIZE`), unless its help says otherwise; a flag on
 //! the command line wins over its variable.
+//!
+//! On the way to clap: `program` tells by which name this was called, `words` brings spellings to one, `variables`
+//! chooses among variables of the same meaning. On the way back: `complaint` puts an error into one line, `origins`
+//! remembers where each value came from. `foreign` has the flags of other servers that change nothing here.
 
 pub mod bench;
-pub mod environment;
+mod complaint;
 pub mod foreign;
+mod implied;
+mod numbers;
+pub mod opposite;
+pub mod origins;
+mod program;
 pub mod router;
 pub mod scheduling;
 pub mod serve;
 pub mod shared;
 pub mod simulate;
 pub mod telemetry;
+mod tools;
+pub mod variables;
+mod words;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use bench::BenchFlags;
-pub use environment::Environment;
 pub use foreign::{ForeignFlags, Verdict};
+pub use opposite::{Opposed, OppositeFlags};
+pub use origins::{Origin, Origins, Setting};
+use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
-pub use serve::{Device, Dtype, ServeFlags};
+pub use serve::{Device, Dtype, RopeScaling, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use telemetry::TelemetryFlags;
+use variables::Idle;
+
+/// What this process was asked to do.
+#[derive(Debug)]
+pub enum Task {
+    Run(Flags),
+    /// Print the configuration instead of running it.
+    Show(Flags),
+    /// Write the pages of docs/reference here.
+    WriteReference(PathBuf),
+}
 
 /// A server for text generation: this router decides what runs next, Python shards compute it.
 #[derive(Debug, Parser)]
@@ -37,7 +61,10 @@ pub struct Flags {
     #[command(subcommand)]
     pub command: Command,
     #[arg(skip)]
-    pub environment: Environment,
+    pub origins: Origins,
+    /// Variables that are set and change nothing.
+    #[arg(skip)]
+    pub idle_variables: Vec<Idle>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,74 +80,79 @@ pub enum Command {
 }
 
 /// Reads the command line and the environment. The error is clap's own: help, version, or what is wrong with a word.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, clap::Error> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    if is_alias(&words) {
-        let mut command = alias();
-        let matches = matches(&mut command, &words)?;
-        let serve = Command::Serve(Box::new(ServeFlags::from_arg_matches(&matches)?));
-        return Ok(Flags { command: serve, environment: Environment::default() }.with_environment(&command, &matches));
-    }
-    let mut command = command();
-    let matches = matches(&mut command, &words)?;
-    let flags = Flags::from_arg_matches(&matches)?;
-    let Some((name, matches)) = matches.subcommand() else { return Ok(flags) };
-    match command.find_subcommand(name) {
-        Some(command) => Ok(flags.with_environment(command, matches)),
-        None => Ok(flags),
+pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Task, clap::Error> {
+    let (program, words) = Program::called(words.into_iter().collect());
+    let words = words::spell(words);
+    let mut command = command(program);
+    let matches = command.try_get_matches_from_mut(&words);
+    let matches = matches.map_err(|error| complaint::explain(error, &command, &words))?;
+    match matches.subcommand() {
+        Some((tools::CONFIG, matches)) => match read(tools::command_line(matches))? {
+            Task::Run(flags) => Ok(Task::Show(flags)),
+            other => Ok(other),
+        },
+        Some((tools::REFERENCE, matches)) => Ok(Task::WriteReference(tools::directory(matches))),
+        _ => flags(program, &command, &matches, &words).map(Task::Run),
     }
 }
 
-fn matches(command: &mut clap::Command, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let matches = command.try_get_matches_from_mut(words);
-    matches.map_err(|error| environment::explain(error, command, words))
+fn flags(
+    program: Program,
+    command: &clap::Command,
+    matches: &ArgMatches,
+    words: &[OsString],
+) -> Result<Flags, clap::Error> {
+    let asked = match program {
+        Program::Headrace => Command::from_arg_matches(matches)?,
+        Program::Launcher => Command::Serve(Box::new(ServeFlags::from_arg_matches(matches)?)),
+        Program::Router => Command::Router(Box::new(RouterFlags::from_arg_matches(matches)?)),
+    };
+    let below = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
+    let (command, matches) = below.unwrap_or((command, matches));
+    let origins = Origins::of(command, matches, words);
+    Flags { command: asked, origins, idle_variables: variables::idle() }.with_implied(program)
 }
 
 /// The command with every variable's name in its help, and no variable's value: some are secrets.
-fn command() -> clap::Command {
-    Flags::command().mut_subcommands(|command| command.display_name("headrace").mut_args(argument))
+fn command(program: Program) -> clap::Command {
+    let single = |about: &'static str| {
+        let command = clap::Command::new("headrace").bin_name(program.name()).version(env!("CARGO_PKG_VERSION"));
+        command.about(about).max_term_width(120)
+    };
+    match program {
+        Program::Headrace => {
+            let commands = Flags::command().subcommands(tools::commands());
+            commands.mut_subcommands(|command| command.display_name("headrace").mut_args(argument))
+        }
+        Program::Launcher => {
+            ServeFlags::augment_args(single("Start the model's shard and serve it over HTTP")).mut_args(argument)
+        }
+        Program::Router => {
+            RouterFlags::augment_args(single("Serve over HTTP with a shard that runs elsewhere")).mut_args(argument)
+        }
+    }
 }
 
-/// Called as `text-generation-launcher`, the binary is `headrace serve`, in its help too.
-fn alias() -> clap::Command {
-    let command = clap::Command::new("headrace").bin_name(ALIAS).version(env!("CARGO_PKG_VERSION"));
-    ServeFlags::augment_args(command.about("Start the model's shard and serve it over HTTP").max_term_width(120))
-        .mut_args(argument)
+/// The command as it is, whatever the environment says: for the reference.
+pub fn described() -> clap::Command {
+    let mut command = Flags::command().subcommands(tools::commands());
+    command.build();
+    command
 }
 
 fn argument(arg: clap::Arg) -> clap::Arg {
-    let arg = environment::without_empty(arg.hide_env_values(true));
+    let arg = variables::choose(arg.hide_env_values(true));
     // `--max-batch-size -1` is a number out of range, not an unknown flag.
     if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
 }
 
-const ALIAS: &str = "text-generation-launcher";
-
-fn is_alias(words: &[OsString]) -> bool {
-    let name = words.first().and_then(|word| Path::new(word).file_name());
-    name.is_some_and(|name| name == ALIAS)
-}
-
-fn from_environment(matches: &ArgMatches, id: &str) -> bool {
-    matches.value_source(id) == Some(ValueSource::EnvVariable)
-}
-
-impl Flags {
-    fn with_environment(mut self, command: &clap::Command, matches: &ArgMatches) -> Self {
-        self.environment = Environment::of(command, matches);
-        if let Some(http) = self.http_mut() {
-            http.hostname_from_environment = from_environment(matches, "hostname");
-        }
-        self
-    }
-
-    fn http_mut(&mut self) -> Option<&mut HttpFlags> {
-        match &mut self.command {
-            Command::Serve(flags) => Some(&mut flags.http),
-            Command::Router(flags) => Some(&mut flags.http),
-            Command::Simulate(_) | Command::Bench(_) => None,
-        }
-    }
+/// The flags of a command line that runs something.
+#[cfg(test)]
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, clap::Error> {
+    read(words).map(|task| match task {
+        Task::Run(flags) | Task::Show(flags) => flags,
+        Task::WriteReference(_) => panic!("no flags"),
+    })
 }
 
 /// A number above 0, for a flag's value parser.
@@ -137,8 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn clap_finds_no_contradiction_in_the_flags() {
-        command().debug_assert();
+    fn clap_finds_no_contradiction_in_the_flags_of_any_program() {
+        for program in [Program::Headrace, Program::Launcher, Program::Router] {
+            command(program).debug_assert();
+        }
     }
 
     #[test]
@@ -158,7 +192,6 @@ mod tests {
         for line in ["text-generation-launcher --version", "headrace --version", "headrace serve --version"] {
             assert_eq!(said(line), version, "{line}");
         }
-        alias().debug_assert();
     }
 
     #[test]
@@ -174,13 +207,15 @@ mod tests {
 
     #[test]
     fn every_flag_says_what_it_does_and_every_visible_one_of_a_server_has_a_variable() {
-        for mut command in command().get_subcommands().cloned() {
+        for mut command in command(Program::Headrace).get_subcommands().cloned() {
             command.build();
             let own = |arg: &&clap::Arg| !matches!(arg.get_id().as_str(), "help" | "version");
             for arg in command.get_arguments().filter(own) {
                 assert!(arg.get_help().is_some(), "{} has no help", arg.get_id());
-                let named = arg.is_hide_set() || arg.get_env().is_some() || arg.get_id() == "env";
-                assert!(named || matches!(command.get_name(), "simulate" | "bench"), "{}", arg.get_id());
+                let minor = arg.is_hide_set() || arg.is_hide_short_help_set();
+                let named = minor || arg.get_env().is_some() || arg.get_id() == "env";
+                let server = ["serve", "router"].contains(&command.get_name()) && !arg.is_positional();
+                assert!(named || !server, "{}", arg.get_id());
             }
         }
     }

@@ -6,7 +6,9 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use headrace_shard::ShardAddress;
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags, TelemetryFlags};
+use super::{
+    BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, OppositeFlags, ProcessFlags, SchedulingFlags, TelemetryFlags,
+};
 
 #[derive(Debug, Args)]
 pub struct RouterFlags {
@@ -20,6 +22,8 @@ pub struct RouterFlags {
     pub batching: BatchingFlags,
     #[command(flatten)]
     pub scheduling: SchedulingFlags,
+    #[command(flatten)]
+    pub opposite: OppositeFlags,
     #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]
@@ -35,11 +39,18 @@ pub struct RouterFlags {
 #[command(next_help_heading = "Model and shards")]
 pub struct RouterModelFlags {
     /// The model's directory. Only its config.json and tokenizer.json are read.
-    #[arg(long, env, value_name = "DIRECTORY")]
+    #[arg(long, visible_alias = "tokenizer-name", env, value_name = "DIRECTORY")]
     pub model_id: PathBuf,
+    /// Text Generation Inference's name for the state of a hub id; a directory has one.
+    #[arg(long, env, value_name = "REVISION", hide_short_help = true)]
+    pub revision: Option<String>,
     /// Addresses of the shards in rank order, separated by commas: `unix:PATH` or `HOST:PORT`.
     #[arg(long, env, value_name = "ADDRESS", value_delimiter = ',')]
     pub shards: Vec<ShardAddress>,
+    /// Unix socket of the only shard: --shards unix:PATH. Called as text-generation-router, the default is
+    /// text-generation-server-0 in the directory for temporary files.
+    #[arg(long, env, value_name = "PATH")]
+    pub master_shard_uds_path: Option<PathBuf>,
 }
 
 /// A shard inside this process that computes nothing: to try the router, and to measure it.

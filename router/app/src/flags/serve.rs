@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, ProcessFlags, SchedulingFlags, TelemetryFlags};
+use super::{
+    BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, OppositeFlags, ProcessFlags, SchedulingFlags, TelemetryFlags,
+};
 
 #[derive(Debug, Args)]
 pub struct ServeFlags {
@@ -19,6 +21,8 @@ pub struct ServeFlags {
     #[command(flatten)]
     pub scheduling: SchedulingFlags,
     #[command(flatten)]
+    pub opposite: OppositeFlags,
+    #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]
     pub telemetry: TelemetryFlags,
@@ -32,34 +36,43 @@ pub struct ServeFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelFlags {
+    /// Another way to write --model-id.
+    #[arg(value_name = "MODEL")]
+    pub model: Option<String>,
     /// A hub id, a directory (config.json, tokenizer.json, *.safetensors), a .gguf file, or `embedded`: the
-    /// SmolLM2-135M-Instruct that is installed with the shard.
-    #[arg(long, env, value_name = "MODEL", default_value = "embedded")]
+    /// SmolLM2-135M-Instruct that is installed with the shard. SageMaker's variable HF_MODEL_ID is read too; with it,
+    /// the port is 8080 unless something else says.
+    #[arg(long, visible_alias = "model", env, value_name = "MODEL", default_value = "embedded")]
     pub model_id: String,
     /// Commit or branch of a hub id. Default: its main branch.
-    #[arg(long, env)]
+    #[arg(long, env, value_name = "REVISION")]
     pub revision: Option<String>,
     /// Where converted models are kept (HEADRACE_CACHE). Default: ~/.cache/headrace.
     #[arg(long, env = "HEADRACE_CACHE", value_name = "DIRECTORY")]
     pub cache_dir: Option<PathBuf>,
     /// Where hub files are kept. Default: the hub client's own place.
-    #[arg(long, env, value_name = "DIRECTORY")]
+    #[arg(long, visible_alias = "download-dir", env, value_name = "DIRECTORY")]
     pub huggingface_hub_cache: Option<PathBuf>,
+    /// Token of the hub account, for gated and private models. HUGGING_FACE_HUB_TOKEN and HF_API_TOKEN are read too. As
+    /// a variable it stays out of the list of processes.
+    #[arg(long, env, value_name = "TOKEN")]
+    pub hf_token: Option<String>,
 }
 
 /// How the model is computed.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shard")]
 pub struct ShardFlags {
-    /// Shards that hold the model together. This version runs one.
-    #[arg(long, env, value_name = "SHARDS")]
+    /// Shards that hold the model together. This version runs one: a warning says so to whoever asks for more.
+    /// SageMaker's variable SM_NUM_GPUS is read too.
+    #[arg(long, visible_alias = "tensor-parallel-size", env, value_name = "SHARDS")]
     pub num_shard: Option<u32>,
     /// `true` asks for more than one shard.
     #[arg(long, env, value_name = "BOOL", hide_short_help = true)]
     pub sharded: Option<bool>,
-    /// Type of weights and KV cache. Default: bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
-    #[arg(long, env, value_enum, value_name = "TYPE")]
-    pub dtype: Option<Dtype>,
+    /// Type of weights and KV cache; `auto` is bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
+    #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
+    pub dtype: Dtype,
     /// Where to compute; `auto` takes a GPU when there is one.
     #[arg(long, env, value_enum, default_value = "auto")]
     pub device: Device,
@@ -67,7 +80,19 @@ pub struct ShardFlags {
     /// the attention backend's choice.
     #[arg(long, env, value_name = "TOKENS")]
     pub block_size: Option<u32>,
-    /// CPU threads of the shard. Default: all cores.
+    /// Share of a GPU's memory that weights, KV cache and computation may take together, above 0 to 1. Has no effect on a
+    /// CPU, where --max-batch-total-tokens sizes the KV pool.
+    #[arg(long, visible_alias = "gpu-memory-utilization", env, value_name = "SHARE", default_value = "1",
+          value_parser = share)]
+    pub cuda_memory_fraction: f32,
+    /// Stretch the model's positions by --rope-factor, whatever its config.json says. Default: as config.json says;
+    /// linear if --rope-factor is given.
+    #[arg(long, env, value_enum, value_name = "KIND")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// How many times the trained positions a sequence may have. Default: 1.
+    #[arg(long, env, value_name = "TIMES", value_parser = factor)]
+    pub rope_factor: Option<f32>,
+    /// CPU threads of the shard. OMP_NUM_THREADS is read too. Default: all cores.
     #[arg(long, env, value_name = "THREADS")]
     pub num_threads: Option<u32>,
     /// Python interpreter that has headrace_server. Default: the one beside this binary, else the checkout's
@@ -82,21 +107,42 @@ pub struct ShardFlags {
 /// Types a model can be computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
-    #[value(name = "float32")]
+    Auto,
+    #[value(name = "float32", alias = "float")]
     Float32,
     #[value(name = "bfloat16")]
     Bfloat16,
-    #[value(name = "float16")]
+    #[value(name = "float16", alias = "half")]
     Float16,
 }
 
 impl Dtype {
+    /// The shard's word for it; `None` leaves it to the shard.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Float32 => Some("float32"),
+            Self::Bfloat16 => Some("bfloat16"),
+            Self::Float16 => Some("float16"),
+        }
+    }
+}
+
+/// How positions are stretched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RopeScaling {
+    /// All positions are divided by the factor.
+    Linear,
+    /// The base of the angles grows with the position, beyond the trained ones.
+    Dynamic,
+}
+
+impl RopeScaling {
     /// The shard's word for it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Float32 => "float32",
-            Self::Bfloat16 => "bfloat16",
-            Self::Float16 => "float16",
+            Self::Linear => "linear",
+            Self::Dynamic => "dynamic",
         }
     }
 }
@@ -118,4 +164,14 @@ impl Device {
             Self::Cuda => "cuda",
         }
     }
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    let share = text.parse().ok().filter(|&share: &f32| share > 0.0 && share <= 1.0);
+    share.ok_or_else(|| "not a share above 0 and up to 1".to_owned())
+}
+
+fn factor(text: &str) -> Result<f32, String> {
+    let factor = text.parse().ok().filter(|&factor: &f32| factor >= 1.0 && factor <= 1024.0);
+    factor.ok_or_else(|| "not a number from 1 to 1024".to_owned())
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
+use super::numbers;
+
 /// What one request may ask for.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits of a request")]
@@ -19,9 +21,9 @@ pub struct LimitFlags {
     /// Old name of --max-input-tokens.
     #[arg(long, env, value_name = "TOKENS", hide_short_help = true)]
     pub max_input_length: Option<u32>,
-    /// Tokens of prompt and answer together. Default: the smaller of the model's context and the KV pool; more than
-    /// either is an error, so that a request alone can always finish.
-    #[arg(long, env, value_name = "TOKENS")]
+    /// Tokens of prompt and answer together; 8k is 8000 and 8K is 8192. Default: the smaller of the model's context and
+    /// the KV pool; more than either is an error, so that a request alone can always finish.
+    #[arg(long, visible_alias = "max-model-len", env, value_name = "TOKENS", value_parser = numbers::tokens)]
     pub max_total_tokens: Option<u32>,
     /// Answers that one request may have drawn to keep the best of.
     #[arg(long, env, value_name = "ANSWERS", default_value_t = 2)]
@@ -30,7 +32,7 @@ pub struct LimitFlags {
     #[arg(long, env, value_name = "SEQUENCES", default_value_t = 4)]
     pub max_stop_sequences: u32,
     /// Most likely tokens that a request may have listed beside each sampled one.
-    #[arg(long, env, value_name = "TOKENS", default_value_t = 5)]
+    #[arg(long, visible_alias = "max-logprobs", env, value_name = "TOKENS", default_value_t = 5)]
     pub max_top_n_tokens: u32,
     /// Prompts of one completions request.
     #[arg(long, env, value_name = "PROMPTS", default_value_t = 4)]
@@ -42,13 +44,17 @@ pub struct LimitFlags {
 #[command(next_help_heading = "Batching")]
 pub struct BatchingFlags {
     /// Rows of the running batch. More rows share each pass over the weights, but each needs KV blocks and makes the
-    /// step of everybody a little longer.
-    #[arg(long, env, value_name = "ROWS", default_value_t = 256)]
-    pub max_batch_size: u32,
+    /// step of everybody a little longer. Default: 256, or half of --max-num-batched-tokens where that is less.
+    #[arg(long, visible_alias = "max-num-seqs", env, value_name = "ROWS")]
+    pub max_batch_size: Option<u32>,
     /// Prompt tokens of one step; a longer prompt is cut into chunks. More finishes prompts sooner, fewer keeps the
     /// gaps between the tokens of running answers short. Default: 512 on a CPU, 4096 on a GPU.
     #[arg(long, env, value_name = "TOKENS")]
     pub max_batch_prefill_tokens: Option<u32>,
+    /// vLLM's budget of a step: prompt tokens and one token of each decoding row together. It sets
+    /// --max-batch-prefill-tokens to what is left when --max-batch-size rows decode.
+    #[arg(long, env, value_name = "TOKENS", hide_short_help = true, value_parser = numbers::tokens)]
+    pub max_num_batched_tokens: Option<u32>,
     /// Size of the KV pool in tokens, rounded up to whole blocks. Default: what the shard measures: half of the
     /// available memory on a CPU, all that is free on a GPU, but no more than a full batch can use.
     #[arg(long, env, value_name = "TOKENS")]
@@ -73,16 +79,27 @@ pub struct BatchingFlags {
 pub struct HttpFlags {
     /// Address to listen on: an IP address or a name of this machine. 0.0.0.0 is every interface. A HOSTNAME in the
     /// environment that is no IP address (containers set one) counts as 0.0.0.0.
-    #[arg(long, env, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    #[arg(long, visible_alias = "host", env, value_name = "ADDRESS", default_value = "0.0.0.0")]
     pub hostname: String,
     #[arg(skip)]
     pub hostname_from_environment: bool,
-    /// Port to listen on; 0 takes a free one, and the ready line says which.
-    #[arg(long, short, env, default_value_t = 3000)]
+    /// Port to listen on; 0 takes a free one, and the ready line says which. Vertex AI's variable AIP_HTTP_PORT and
+    /// SageMaker's SAGEMAKER_BIND_TO_PORT win over PORT, which images set.
+    #[arg(long, short, env, value_name = "PORT", default_value_t = 3000)]
     pub port: u16,
+    /// What clients call the model on OpenAI's routes, instead of its --model-id. Several may be given: all are listed
+    /// by /v1/models, answers carry the first.
+    #[arg(long, env, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
+    pub served_model_name: Vec<String>,
     /// Origin that browsers may call from; may be repeated. Default: any.
     #[arg(long, env, value_name = "ORIGIN", value_delimiter = ',')]
     pub cors_allow_origin: Vec<String>,
+    /// vLLM's --cors-allow-origin: a list in JSON.
+    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = origins)]
+    pub allowed_origins: Option<Origins>,
+    /// What the answers' x-compute-type says, such as 1-nvidia-l4. Default: the shard's device.
+    #[arg(long, env, value_name = "TEXT")]
+    pub compute_type: Option<String>,
     /// Size of a request's body in bytes; a larger one is answered 413.
     #[arg(long, env, value_name = "BYTES", default_value_t = 2_000_000)]
     pub payload_limit: u64,
@@ -101,6 +118,9 @@ pub struct ProcessFlags {
     /// One JSON object per log line instead of text. Logs go to standard error either way.
     #[arg(long, env, value_parser = BoolishValueParser::new())]
     pub json_output: bool,
+    /// Colours in the text log. Default: on a terminal.
+    #[arg(long, env, value_name = "BOOL", value_parser = BoolishValueParser::new(), hide_short_help = true)]
+    pub log_colorize: Option<bool>,
     /// What to log: off, error, warn, info, debug, trace, or a list of `module=level`.
     #[arg(long, env, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
@@ -111,7 +131,18 @@ pub struct ProcessFlags {
     /// reads. No text and no token ids; the last eight files of 32 MB are kept.
     #[arg(long, env, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Log what this runs on before anything starts: versions, Python, GPUs. For reports of bugs.
+    #[arg(long, short)]
+    pub env: bool,
     /// Seconds a shard has to answer one step before it counts as dead.
     #[arg(long, env, value_name = "SECONDS", default_value_t = 120)]
     pub step_timeout: u64,
+}
+
+/// Origins of a JSON list.
+#[derive(Clone, Debug)]
+pub struct Origins(pub Vec<String>);
+
+fn origins(text: &str) -> Result<Origins, String> {
+    serde_json::from_str(text).map(Origins).map_err(|_| "not a list such as [\"https://example.org\"]".to_owned())
 }

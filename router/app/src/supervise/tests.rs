@@ -7,7 +7,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 
 use super::*;
-use crate::flags::{Device, Dtype};
+use crate::config::Rope;
+use crate::flags::{Device, Dtype, RopeScaling};
 
 /// A shell script as a pretend shard.
 fn shell(script: &str) -> ShardProcess {
@@ -152,7 +153,9 @@ fn a_program_that_is_missing_is_an_error_and_no_death() {
 fn the_shard_is_told_what_was_configured_and_nothing_else() {
     let mut config = ShardConfig {
         python: None,
-        dtype: None,
+        dtype: Dtype::Auto,
+        memory_fraction: 1.0,
+        rope: None,
         device: Device::Auto,
         block_size: None,
         num_threads: 2,
@@ -167,9 +170,12 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
     assert!(words(&config).starts_with(start), "{}", words(&config));
     assert!(!words(&config).contains("--dtype"));
     assert!(words(&config).contains(" --uds-owner launcher "), "the directory is ours: {}", words(&config));
-    config.dtype = Some(Dtype::Bfloat16);
+    config.dtype = Dtype::Bfloat16;
     config.block_size = Some(headrace_scheduler::Tokens(16));
     config.uds_prefix = Some("/s".into());
-    let end = "--uds-owner user --dtype bfloat16 --block-size 16 --json-output";
+    config.memory_fraction = 0.5;
+    config.rope = Some(Rope { scaling: RopeScaling::Dynamic, factor: 2.0 });
+    let end = "--uds-owner user --dtype bfloat16 --cuda-memory-fraction 0.5 --rope-scaling dynamic --rope-factor 2 \
+               --block-size 16 --json-output";
     assert!(words(&config).ends_with(end), "{}", words(&config));
 }

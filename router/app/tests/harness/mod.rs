@@ -40,21 +40,32 @@ impl Headrace {
 
     /// With variables of its own.
     pub fn start_with(args: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_as(Path::new(env!("CARGO_BIN_EXE_headrace")), args, environment)
+    }
+
+    /// By another name.
+    pub fn start_as(program: &Path, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let stderr = folder.path().join("stderr");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headrace"));
+        let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(fs::File::create(&stderr).expect("a file"));
         // Variables of the machine that runs the tests must not matter.
-        for name in ["PORT", "HOSTNAME", "MODEL_ID", "HEADRACE_PYTHON", "HEADRACE_CACHE", "LOG_LEVEL"] {
-            command.env_remove(name);
-        }
+        command.env_clear();
+        command.envs(["PATH", "HOME", "TMPDIR"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         // Several servers run at the same time.
         command.env("PROMETHEUS_PORT", "0");
         command.envs(environment.iter().copied());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, stdout, stderr, _folder: folder }
+    }
+
+    /// All that is still to come on standard output.
+    pub fn output(&mut self) -> String {
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).expect("text");
+        text
     }
 
     /// The next line on standard output; empty at its end.

@@ -206,6 +206,7 @@ fn metrics(limits: &Limits) -> MetricsHandle {
 fn info(model_pipeline_tag: Option<String>) -> ServerInfo {
     ServerInfo {
         model_id: "org/model".into(),
+        served_model_names: Vec::new(),
         model_sha: None,
         model_dtype: "float32".into(),
         model_device_type: "cpu".into(),

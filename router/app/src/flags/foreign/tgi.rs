@@ -1,0 +1,47 @@
+//! Text Generation Inference's flags that change nothing here, with their variables.
+
+use super::Foreign;
+use super::Shape::{self, Switch, Toggle, Value};
+use super::Verdict::{self, NoEffect, NotAvailable};
+
+pub const HEADING: &str = "Known from Text Generation Inference";
+
+pub const UNQUANTIZED: Verdict = NoEffect(
+    "weights are kept in the type of --dtype, which takes more memory and loses nothing; checkpoints that are quantized \
+     themselves are refused",
+);
+const ONE_PROCESS: Verdict = NoEffect("one shard has no peers to meet");
+const NO_WATERMARK: Verdict = NoEffect("answers are not watermarked, and a request that asks for it is refused");
+const NO_NGROK: Verdict = NoEffect("no tunnel is opened; run one beside the server");
+const NO_TRACES: Verdict = NoEffect("traces are not exported in this version");
+
+#[rustfmt::skip]
+pub const FLAGS: &[Foreign] = &[
+    row("api-key", "API_KEY", Value, NotAvailable("leave it out, and let a proxy check keys")),
+    row("quantize", "QUANTIZE", Value, UNQUANTIZED).unless(&["none"]),
+    row("speculate", "SPECULATE", Value, NoEffect("tokens are computed one by one; the answers are the same")).unless(&["0"]),
+    row("kv-cache-dtype", "KV_CACHE_DTYPE", Value, NoEffect("the KV cache has the type of --dtype")).unless(&["auto"]),
+    row("lora-adapters", "LORA_ADAPTERS", Value, NoEffect("no adapters are loaded, and a request that names one is refused")),
+    row("trust-remote-code", "TRUST_REMOTE_CODE", Toggle, NoEffect("no code of a model repository is ever run")),
+    row("disable-custom-kernels", "DISABLE_CUSTOM_KERNELS", Switch, NoEffect("the shard picks its kernels by device")),
+    row("cuda-graphs", "CUDA_GRAPHS", Value, NoEffect("graphs are not captured in this version")).unless(&["0"]),
+    row("weights-cache-override", "WEIGHTS_CACHE_OVERRIDE", Value, NoEffect("--cache-dir says where converted models are kept, --huggingface-hub-cache where downloads are")),
+    row("master-addr", "MASTER_ADDR", Value, ONE_PROCESS),
+    row("master-port", "MASTER_PORT", Value, ONE_PROCESS),
+    row("watermark-gamma", "WATERMARK_GAMMA", Value, NO_WATERMARK),
+    row("watermark-delta", "WATERMARK_DELTA", Value, NO_WATERMARK),
+    row("otlp-endpoint", "OTLP_ENDPOINT", Value, NO_TRACES),
+    row("otlp-service-name", "OTLP_SERVICE_NAME", Value, NO_TRACES),
+    row("usage-stats", "USAGE_STATS", Value, NoEffect("nothing is ever reported to anyone")).unless(&["off"]),
+    row("ngrok", "NGROK", Switch, NO_NGROK),
+    row("ngrok-authtoken", "NGROK_AUTHTOKEN", Value, NO_NGROK),
+    row("ngrok-edge", "NGROK_EDGE", Value, NO_NGROK),
+    row("disable-grammar-support", "DISABLE_GRAMMAR_SUPPORT", Switch, NoEffect("this version takes no grammars")),
+    row("enable-prefill-logprobs", "ENABLE_PREFILL_LOGPROBS", Switch, NoEffect("requests that ask for them get them")),
+    row("max-image-fetch-size", "MAX_IMAGE_FETCH_SIZE", Value, NoEffect("this version takes no images")),
+    row("messages-api-enabled", "MESSAGES_API_ENABLED", Switch, NoEffect("chat is always there")),
+];
+
+const fn row(name: &'static str, variable: &'static str, shape: Shape, verdict: Verdict) -> Foreign {
+    Foreign { name, variable: Some(variable), short: None, shape, harmless: &[], verdict }
+}
