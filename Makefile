@@ -10,6 +10,8 @@ MODEL ?=
 PORT ?= 3000
 # More flags for `headrace serve`, such as ARGS="--dtype float32".
 ARGS ?=
+# How long `make fuzz-api` tries.
+SECONDS ?= 600
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 VENV := .venv
@@ -25,7 +27,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak reference check bench bench-live sim wheels clean doctor binary shard FORCE
+.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +52,9 @@ test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
 
 test-integration: doctor-clients build $(VENV)/.tests clients ## Run the tests that start real servers
 	$(PYTEST) integration-tests
+
+fuzz-api: build $(VENV)/.tests clients ## Try the HTTP API with requests made from its OpenAPI document (SECONDS=600)
+	PYTHONPATH=integration-tests $(VENV)/bin/python -m harness.api_fuzz $(SECONDS)
 
 check: shard $(VENV)/.tests ## Format, lints, types and import directions
 	cargo fmt --all --check

@@ -16,7 +16,7 @@ use crate::terms::{Band, DeadlineMs};
 #[schema(as = GenerateRequest)]
 pub(crate) struct GenerateBody {
     /// The prompt.
-    #[schema(example = "The capital of France is")]
+    #[schema(min_length = 1, example = "The capital of France is")]
     pub inputs: String,
     /// Left out, the request samples (`do_sample`); an empty object is greedy.
     #[serde(default)]
@@ -29,7 +29,7 @@ pub(crate) struct GenerateBody {
 #[schema(as = CompatGenerateRequest)]
 pub(crate) struct CompatBody {
     /// The prompt.
-    #[schema(example = "The capital of France is")]
+    #[schema(min_length = 1, example = "The capital of France is")]
     pub inputs: String,
     /// Left out, the request samples (`do_sample`); an empty object is greedy.
     #[serde(default)]
@@ -126,6 +126,7 @@ pub(crate) struct Parameters {
     pub decoder_input_details: bool,
     /// Draws the same tokens again, given the same request. Left out: a new one each time.
     #[serde(deserialize_with = "whole")]
+    #[schema(format = "uint64")]
     pub seed: Option<u64>,
     /// Most likely tokens to tell at each place of the answer.
     #[serde(deserialize_with = "whole")]

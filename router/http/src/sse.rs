@@ -13,8 +13,19 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep, sleep_until};
+use utoipa::ToSchema;
 
 use crate::json;
+
+/// One event, for the OpenAPI document: there the schema of a stream is the shape of each of its events.
+#[derive(ToSchema)]
+#[schema(as = ServerSentEvent)]
+#[expect(dead_code, reason = "events are written, never made")]
+pub(crate) struct SentEvent {
+    /// JSON, in a shape that the route names.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
 
 /// Appends one event.
 pub(crate) fn write_event(frame: &mut BytesMut, data: &impl Serialize) {

@@ -46,7 +46,7 @@ pub(crate) struct Choice<'a> {
     pub finish_reason: &'static str,
     pub generated_tokens: u32,
     /// Null when decoding was greedy.
-    #[schema(required = true)]
+    #[schema(required = true, format = "uint64")]
     pub seed: Option<u64>,
     /// The prompt's tokens; empty unless `decoder_input_details` was true.
     pub prefill: Vec<PrefillToken>,
@@ -106,7 +106,7 @@ pub(crate) struct StreamDetails {
     pub finish_reason: &'static str,
     pub generated_tokens: u32,
     /// Null when decoding was greedy.
-    #[schema(required = true)]
+    #[schema(required = true, format = "uint64")]
     pub seed: Option<u64>,
     pub input_length: u32,
 }

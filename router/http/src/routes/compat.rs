@@ -11,6 +11,7 @@ use crate::openapi::GenerateErrors;
 use crate::parameters::CompatBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
+use crate::sse::SentEvent;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 use crate::wire::Generated;
@@ -21,7 +22,7 @@ use crate::wire::Generated;
     responses(
         (status = OK, description = "The answer, which begins with the prompt unless `return_full_text` is false; or \
             server-sent events: the data of each is a `StreamResponse`, or an `ErrorResponse` that ends the stream",
-            content((Vec<Generated> = "application/json"), (String = "text/event-stream"))),
+            content((Vec<Generated> = "application/json"), (SentEvent = "text/event-stream"))),
         GenerateErrors,
     )
 )]

@@ -9,6 +9,7 @@ use crate::openapi::GenerateErrors;
 use crate::parameters::GenerateBody;
 use crate::payload::Payload;
 use crate::request_id::Caller;
+use crate::sse::SentEvent;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 
@@ -17,7 +18,7 @@ use crate::terms::HeaderTerms;
     post, path = "/generate_stream", tag = "Text generation", request_body = GenerateBody,
     responses(
         (status = OK, description = "Server-sent events: the data of each is a `StreamResponse`, or an `ErrorResponse` \
-            that ends the stream. Wrong fields and overload are such events too", body = String,
+            that ends the stream. Wrong fields and overload are such events too", body = SentEvent,
             content_type = "text/event-stream"),
         GenerateErrors,
     )
