@@ -12,8 +12,9 @@ use crate::answer_text::AnswerText;
 use crate::generation::{
     FinishReason, Finished, GeneratedToken, GenerationError, GenerationRequest, Timings, TopToken, Update,
 };
+use crate::mailbox::Full;
 use crate::progress::Progress;
-use crate::stream::{Deliverer, Full};
+use crate::stream::Deliverer;
 
 /// Everything the engine keeps of a request between submission and end.
 pub(crate) struct Answer {
@@ -27,6 +28,8 @@ pub(crate) struct Answer {
     pub failure: Option<String>,
     /// It holds a row of the batch.
     pub running: bool,
+    /// Its reader was not told yet of what was delivered.
+    pub untold: bool,
     text: AnswerText,
     prompt: Option<PromptLogprobs>,
     /// The newest token, delivered when it is known whether the answer goes on.
@@ -76,6 +79,7 @@ impl Answer {
             budget: request.prompt.len() as u64 + u64::from(request.max_new_tokens.0),
             failure: None,
             running: false,
+            untold: false,
             text: AnswerText::new(tokenizer.clone(), &request.stop, request.stop_text, request.special_tokens),
             prompt: request.sampling.prompt_logprobs.then(|| PromptLogprobs::new(request.prompt.len())),
             pending: None,
@@ -126,7 +130,13 @@ impl Answer {
         Growth { stopped: growth.stopped, wait }
     }
 
-    /// Delivers the newest token: the answer goes on.
+    /// Wakes the reader for all that was delivered.
+    pub(crate) fn tell_reader(&mut self) {
+        self.untold = false;
+        self.deliverer.wake();
+    }
+
+    /// Delivers the newest token without waking the reader: the answer goes on.
     pub(crate) fn flush(&mut self) -> Result<(), Full> {
         self.flush_prompt()?;
         self.pending.take().map_or(Ok(()), |token| self.deliverer.send(Update::Token(token)))

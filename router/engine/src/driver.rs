@@ -1,7 +1,8 @@
 //! The one task that owns the scheduler and the session with the shard.
 //!
 //! Each turn it waits for one thing (somebody left, a result, a new request, the moment to send), takes all that waits
-//! with it, and then sends what may be sent: so a request that has arrived is in the very next plan.
+//! with it, and then sends what may be sent: so a request that has arrived is in the very next plan. Readers are woken
+//! after that, and where results wait together, once for all of them: their tokens go out in one write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,10 @@ use crate::trace::Tracing;
 /// The reactor's timers are a millisecond coarse, and late rather than early.
 const TIMER_GRAIN: Micros = Micros(1_000);
 
+/// Turns until readers hear of their tokens at the latest. A shard that is as fast as the router has two results waiting
+/// at the most; only one that computes nothing always has another.
+const MAX_TURNS: u32 = 8;
+
 /// Why the engine's task ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineStopped {
@@ -54,6 +59,8 @@ pub(crate) struct Driver {
     pub(crate) telemetry: Telemetry,
     /// Answers that got a token this turn; kept for its allocation.
     pub(crate) grown: Vec<RequestId>,
+    /// Answers whose readers are to be woken, each once; kept for its allocation.
+    pub(crate) untold: Vec<RequestId>,
     tracing: Tracing,
     link: Link,
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -104,6 +111,7 @@ impl Driver {
             pacing: Pacing::default(),
             telemetry: Telemetry::new(pool_tokens, policy),
             grown: Vec::new(),
+            untold: Vec::new(),
             tracing,
             link: Link::new(shard, session, config.recovery),
             tokenizer,
@@ -133,7 +141,9 @@ impl Driver {
     pub(crate) async fn run(mut self) -> EngineStopped {
         loop {
             let wake = self.wait().await;
-            match self.turn(wake) {
+            let outcome = self.turns(wake);
+            self.tell_readers();
+            match outcome {
                 Ok(()) if self.closed => return EngineStopped::Closed,
                 Ok(()) if self.commands.is_closed() && self.commands.is_empty() && self.answers.is_empty() => {
                     return self.stop(EngineStopped::Unused);
@@ -161,6 +171,16 @@ impl Driver {
             }
             () = due => Wake::Due,
         }
+    }
+
+    /// A turn, and one more for each result that is there by then.
+    fn turns(&mut self, wake: Wake) -> Result<(), ShardError> {
+        self.turn(wake)?;
+        for _ in 1..MAX_TURNS {
+            let Some(arrival) = self.link.try_next().filter(|_| !self.closed) else { break };
+            self.turn(Wake::Shard(arrival))?;
+        }
+        Ok(())
     }
 
     /// Deals with what woke the driver and with all that waits beside it, then sends. The error is the shard's death.

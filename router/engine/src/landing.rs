@@ -12,8 +12,8 @@ use headrace_shard::{SampledToken, StepResult};
 use crate::answer::Growth;
 use crate::driver::Driver;
 use crate::generation::{FinishReason, GenerationError};
+use crate::mailbox::Full;
 use crate::pacing::{Kind, Shape};
-use crate::stream::Full;
 use crate::telemetry::{CancelCause, Landed};
 
 /// Steps sent whose result has not come, oldest first.
@@ -42,7 +42,7 @@ impl SentSteps {
 }
 
 impl Driver {
-    /// Takes a step's result: every token it holds is on its way to its reader when this returns.
+    /// Takes a step's result: every token it holds lies in its reader's mailbox when this returns.
     pub(crate) fn land(&mut self, mut result: StepResult) {
         let Some(plan) = self.sent.land() else { return };
         let now = self.now();
@@ -133,11 +133,24 @@ impl Driver {
 
     /// Delivers the newest token of an answer that goes on; an answer that ended has delivered it already.
     fn flush(&mut self, request: RequestId, now: Micros) {
-        let Some(Err(Full { unread })) = self.answers.get_mut(&request).map(|answer| answer.flush()) else { return };
-        self.scheduler.cancel(request, now);
-        self.telemetry.cancelled(CancelCause::SlowReader);
-        if let Some(answer) = self.remove(request) {
-            answer.fail(GenerationError::SlowReader { unread });
+        let Some(answer) = self.answers.get_mut(&request) else { return };
+        if let Err(Full { unread }) = answer.flush() {
+            self.scheduler.cancel(request, now);
+            self.telemetry.cancelled(CancelCause::SlowReader);
+            if let Some(answer) = self.remove(request) {
+                answer.fail(GenerationError::SlowReader { unread });
+            }
+        } else if !std::mem::replace(&mut answer.untold, true) {
+            self.untold.push(request);
+        }
+    }
+
+    /// Wakes the readers of what was delivered. An end has told its reader by itself.
+    pub(crate) fn tell_readers(&mut self) {
+        for request in self.untold.drain(..) {
+            if let Some(answer) = self.answers.get_mut(&request) {
+                answer.tell_reader();
+            }
         }
     }
 

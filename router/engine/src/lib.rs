@@ -5,6 +5,7 @@
 //! | `generation.rs` | what a caller gives and gets |
 //! | `engine.rs` | [`Engine`]: the handle that callers hold |
 //! | `stream.rs` | [`Generation`]: the updates of one request; dropping it cancels |
+//! | `mailbox.rs` | updates on their way to one reader |
 //! | `departures.rs` | who left, never lost and never waiting for room |
 //! | `driver.rs` | the one task that owns everything: commands, results, when to send |
 //! | `intake.rs` | who comes and who leaves |
@@ -34,6 +35,7 @@ mod intake;
 mod landing;
 mod link;
 mod load_metrics;
+mod mailbox;
 mod pacing;
 mod progress;
 mod published;

@@ -64,6 +64,18 @@ impl Link {
         }
     }
 
+    /// What has come already.
+    pub(crate) fn try_next(&mut self) -> Option<Arrival> {
+        let State::Open(session) = &mut self.state else { return None };
+        Some(match session.try_result()? {
+            Ok(result) => {
+                self.failures = 0;
+                Arrival::Result(result)
+            }
+            Err(error) => self.lost(error),
+        })
+    }
+
     /// Sends a step. Does nothing while no session is open.
     ///
     /// # Errors

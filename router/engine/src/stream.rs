@@ -1,17 +1,18 @@
 //! The updates of one generation, from the driver to its caller.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use headrace_scheduler::RequestId;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_stream::Stream;
 
 use crate::departures::Departures;
 use crate::generation::{Finished, GeneratedToken, GenerationError, Update};
+use crate::mailbox::{Full, Mailbox};
 use crate::telemetry::CancelCause;
 
 /// A running generation. Dropping it cancels the request at once, whatever state it is in.
@@ -19,9 +20,9 @@ use crate::telemetry::CancelCause;
 /// Also a [`Stream`] of updates.
 pub struct Generation {
     id: RequestId,
-    deliveries: mpsc::Receiver<Delivery>,
-    /// The second half of a `Delivery::Last`.
-    finished: Option<Finished>,
+    mailbox: Arc<Mailbox>,
+    /// Taken out, but not yielded yet.
+    taken: VecDeque<Update>,
     departures: Arc<Departures>,
     ended: bool,
     /// What its drop means while it runs.
@@ -36,13 +37,6 @@ struct Expiry {
     limit: Duration,
 }
 
-/// What the driver sends.
-pub(crate) enum Delivery {
-    Update(Update),
-    /// The last token together with the end, so that no reader sees one without the other.
-    Last(Box<(GeneratedToken, Finished)>),
-}
-
 impl Generation {
     /// Waits for the next update; `None` after the last one, which is `Finished` or `Failed`.
     ///
@@ -54,19 +48,15 @@ impl Generation {
 
     /// The next update if it is there already.
     pub fn try_next(&mut self) -> Option<Update> {
-        if let Some(finished) = self.finished.take() {
-            return Some(self.end(Update::Finished(finished)));
+        if self.taken.is_empty() && !self.mailbox.take(&mut self.taken) {
+            return self.closed();
         }
-        match self.deliveries.try_recv() {
-            Ok(delivery) => Some(self.unpack(delivery)),
-            Err(mpsc::error::TryRecvError::Empty) => None,
-            Err(mpsc::error::TryRecvError::Disconnected) => self.closed(),
-        }
+        self.taken.pop_front().map(|update| self.note(update))
     }
 
     /// The token that was yielded last is the answer's last: [`try_next`](Self::try_next) yields `Finished` now.
     pub fn is_ending(&self) -> bool {
-        self.finished.is_some()
+        matches!(self.taken.front(), Some(Update::Finished(_)))
     }
 
     /// Its reader took nothing for too long: when it is dropped, that counts as the reason and not that somebody left.
@@ -81,16 +71,14 @@ impl Generation {
     }
 
     fn poll_update(&mut self, context: &mut Context<'_>) -> Poll<Option<Update>> {
-        if let Some(finished) = self.finished.take() {
-            return Poll::Ready(Some(self.end(Update::Finished(finished))));
+        if self.taken.is_empty() {
+            match self.mailbox.poll_take(&mut self.taken, context) {
+                Poll::Pending => return self.poll_expiry(context).map(Some),
+                Poll::Ready(false) => return Poll::Ready(self.closed()),
+                Poll::Ready(true) => {}
+            }
         }
-        let Poll::Ready(delivery) = self.deliveries.poll_recv(context) else {
-            return self.poll_expiry(context).map(Some);
-        };
-        Poll::Ready(match delivery {
-            Some(delivery) => Some(self.unpack(delivery)),
-            None => self.closed(),
-        })
+        Poll::Ready(self.taken.pop_front().map(|update| self.note(update)))
     }
 
     fn poll_expiry(&mut self, context: &mut Context<'_>) -> Poll<Update> {
@@ -98,31 +86,19 @@ impl Generation {
         ready!(alarm.as_mut().poll(context));
         let limit = *limit;
         self.departures.leave(self.id, CancelCause::TimedOut);
-        Poll::Ready(self.end(Update::Failed(GenerationError::TimedOut { limit })))
-    }
-
-    fn unpack(&mut self, delivery: Delivery) -> Update {
-        match delivery {
-            Delivery::Last(last) => {
-                let (token, finished) = *last;
-                self.finished = Some(finished);
-                Update::Token(token)
-            }
-            Delivery::Update(update @ (Update::Finished(_) | Update::Failed(_))) => self.end(update),
-            Delivery::Update(update) => update,
-        }
+        Poll::Ready(self.note(Update::Failed(GenerationError::TimedOut { limit })))
     }
 
     /// The driver let go of the stream: after an end, as it should; without one, the driver itself is gone.
     fn closed(&mut self) -> Option<Update> {
         (!self.ended).then(|| {
             let reason = "the engine ended before the answer did".to_owned();
-            self.end(Update::Failed(GenerationError::ShardDied(reason)))
+            self.note(Update::Failed(GenerationError::ShardDied(reason)))
         })
     }
 
-    fn end(&mut self, update: Update) -> Update {
-        self.ended = true;
+    fn note(&mut self, update: Update) -> Update {
+        self.ended |= matches!(update, Update::Finished(_) | Update::Failed(_));
         update
     }
 }
@@ -137,6 +113,7 @@ impl Stream for Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
+        self.mailbox.reader_leaves();
         if !self.ended {
             self.departures.leave(self.id, self.cause);
         }
@@ -151,53 +128,44 @@ impl std::fmt::Debug for Generation {
 
 /// The driver's end of a generation.
 pub(crate) struct Deliverer {
-    sender: mpsc::Sender<Delivery>,
+    mailbox: Arc<Mailbox>,
     buffer: usize,
-}
-
-/// The reader left the whole buffer unread.
-#[derive(Debug)]
-pub(crate) struct Full {
-    pub unread: usize,
 }
 
 impl Deliverer {
     /// Both ends of a generation whose reader may leave `buffer` updates unread.
     pub(crate) fn new(id: RequestId, buffer: usize, departures: Arc<Departures>) -> (Self, Generation) {
-        let buffer = buffer.max(1);
-        // One place more, which only the end may take: it must always get through.
-        let (sender, deliveries) = mpsc::channel(buffer + 1);
-        let cause = CancelCause::ClientLeft;
-        (
-            Self { sender, buffer },
-            Generation { id, deliveries, finished: None, departures, ended: false, cause, expiry: None },
-        )
+        let mailbox = Arc::<Mailbox>::default();
+        let (taken, cause) = (VecDeque::new(), CancelCause::ClientLeft);
+        let generation =
+            Generation { id, mailbox: mailbox.clone(), taken, departures, ended: false, cause, expiry: None };
+        (Self { mailbox, buffer: buffer.max(1) }, generation)
     }
 
-    /// Delivers an update that is not the end. A reader that left is no error here: its departure is on its way.
+    /// Delivers an update that is not the end; the reader finds it when it is next [woken](Self::wake), or looks by
+    /// itself. A reader that left is no error here: its departure is on its way.
     pub(crate) fn send(&self, update: Update) -> Result<(), Full> {
-        let free = self.sender.capacity();
-        if free <= 1 && !self.sender.is_closed() {
-            return Err(Full { unread: self.buffer + 1 - free });
-        }
-        // Only this task sends, so the place that was free still is; the error of a closed stream is expected.
-        let _ = self.sender.try_send(Delivery::Update(update));
-        Ok(())
+        self.mailbox.put(update, self.buffer)
     }
 
-    /// Delivers the end, with the last token where there is one.
+    /// Tells the reader of what was sent.
+    pub(crate) fn wake(&self) {
+        self.mailbox.wake();
+    }
+
+    /// Delivers the end, with the last token where there is one: no reader sees one without the other.
     pub(crate) fn finish(self, last: Option<GeneratedToken>, finished: Finished) {
-        self.send_end(match last {
-            Some(token) => Delivery::Last(Box::new((token, finished))),
-            None => Delivery::Update(Update::Finished(finished)),
-        });
+        self.mailbox.put_last(last.map(Update::Token).into_iter().chain([Update::Finished(finished)]));
     }
 
     pub(crate) fn fail(self, error: GenerationError) {
-        self.send_end(Delivery::Update(Update::Failed(error)));
+        self.mailbox.put_last([Update::Failed(error)]);
     }
+}
 
-    fn send_end(self, delivery: Delivery) {
-        let _ = self.sender.try_send(delivery); // Fails only when nobody reads any more.
+impl Drop for Deliverer {
+    /// After an end nobody hears of it any more.
+    fn drop(&mut self) {
+        self.mailbox.writer_leaves();
     }
 }

@@ -1,5 +1,6 @@
 //! A session: plans go in, results come out, strictly in order.
 
+use futures::FutureExt;
 use headrace_scheduler::{Epoch, Row, StepPlan};
 
 use crate::error::ShardError;
@@ -15,7 +16,7 @@ pub const MAX_STEPS_IN_FLIGHT: usize = 4;
 /// so several times the largest batch is out of reach of a correct caller.
 pub const MAX_FILTERS_IN_FLIGHT: usize = 1024;
 
-/// The open connection to all ranks in which steps run. Nothing blocks but [`next_result`](Self::next_result).
+/// The open connection to all ranks in which steps run. Nothing waits but [`next_result`](Self::next_result).
 ///
 /// After an error from any method the session is over: the shard's state of all rows and the whole KV pool are gone, and
 /// every later call returns the same error (`next_result` after results that had arrived before). Dropping a session
@@ -75,6 +76,17 @@ impl Session {
         match &mut self.kind {
             Kind::Remote(session) => session.next_result().await,
             Kind::Fake(session) => session.next_result().await,
+        }
+    }
+
+    /// The result of the oldest unanswered step if it is there already.
+    ///
+    /// # Errors
+    /// As [`next_result`](Self::next_result).
+    pub fn try_result(&mut self) -> Option<Result<StepResult, ShardError>> {
+        match &mut self.kind {
+            Kind::Remote(session) => session.next_result().now_or_never(),
+            Kind::Fake(session) => session.try_result(),
         }
     }
 }

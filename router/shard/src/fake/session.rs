@@ -87,23 +87,33 @@ impl FakeSession {
     pub(crate) async fn next_result(&mut self) -> Result<StepResult, ShardError> {
         self.let_others_run().await;
         loop {
-            let stalled = self.controls.borrow_and_update().stalled; // before the check, so that no change is missed
-            self.check_open()?;
-            let Some(oldest) = self.under_way.front() else {
-                self.wait(None).await;
-                continue;
-            };
-            let now = Instant::now();
-            let deadline = oldest.start + self.limit;
-            if !stalled && oldest.ready <= now.min(deadline) {
-                return Ok(self.under_way.pop_front().expect("there is an oldest one").result);
+            match self.try_result() {
+                Some(result) => return result,
+                None => self.wait(self.wakes_at()).await,
             }
-            if deadline <= now {
-                return Err(self.end(ShardError::Timeout { rank: 0, call: "a step", limit: self.limit }));
-            }
-            let until = if stalled { deadline } else { oldest.ready.min(deadline) };
-            self.wait(Some(until)).await;
         }
+    }
+
+    /// The oldest step's result if its time has come, or why there is none any more.
+    pub(crate) fn try_result(&mut self) -> Option<Result<StepResult, ShardError>> {
+        let stalled = self.controls.borrow_and_update().stalled; // before the check, so that no change is missed
+        if let Err(error) = self.check_open() {
+            return Some(Err(error));
+        }
+        let oldest = self.under_way.front()?;
+        let now = Instant::now();
+        let deadline = oldest.start + self.limit;
+        if !stalled && oldest.ready <= now.min(deadline) {
+            return self.under_way.pop_front().map(|step| Ok(step.result));
+        }
+        (deadline <= now).then(|| Err(self.end(ShardError::Timeout { rank: 0, call: "a step", limit: self.limit })))
+    }
+
+    /// When the oldest step has its result or is late; `None` when there is none.
+    fn wakes_at(&self) -> Option<Instant> {
+        let oldest = self.under_way.front()?;
+        let deadline = oldest.start + self.limit;
+        Some(if self.controls.borrow().stalled { deadline } else { oldest.ready.min(deadline) })
     }
 
     /// A real shard's result is never there in the same instant. Without this, free steps would keep an engine's task
