@@ -6,7 +6,7 @@
 //! the pool can run alone.
 
 use crate::config::{AdmissionRule, Config};
-use crate::forecast::{Forecast, Growth};
+use crate::forecast::Forecast;
 use crate::preemption::SPARED_AFTER;
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -130,46 +130,34 @@ impl Scheduler {
                 if self.forecast.is_none() {
                     self.begin_forecast();
                 }
-                let newcomer = self.growth_of_newcomer(handle, need);
+                let spread = self.lengths.spread_permille();
+                let sequence = &self.sequences[handle];
+                let outlook = self.lengths.outlook(sequence.tenant, sequence.max_new, sequence.sampled());
                 let Some(forecast) = &self.forecast else { return true };
                 // Blocks that neither are available nor go with any row (those that rows share) are not to be had.
-                let capacity = u64::from((available + self.kv.leaving() + forecast.held).0);
-                forecast.peak_with(newcomer, self.config.block_size) <= capacity
+                let capacity = available + self.kv.leaving() + forecast.held;
+                forecast.fits(need, outlook, capacity, spread)
             }
         }
     }
 
     fn begin_forecast(&mut self) {
-        let block_size = self.config.block_size;
+        let mut forecast = Forecast::new(self.config.block_size);
         for &handle in &self.running {
-            let sequence = &mut self.sequences[handle];
-            if sequence.sampled() >= sequence.expected {
-                let more = self.lengths.expect(sequence.tenant, sequence.max_new, sequence.sampled());
-                sequence.expected = sequence.sampled() + more;
-            }
+            let sequence = &self.sequences[handle];
+            forecast.held += sequence.own_blocks();
+            let outlook = self.lengths.outlook(sequence.tenant, sequence.max_new, sequence.sampled());
+            forecast.add(sequence.own_blocks_to_be(self.config.block_size), outlook);
         }
-        let sequences = &self.sequences;
-        let held = self.running.iter().fold(Blocks::ZERO, |sum, &handle| sum + sequences[handle].own_blocks());
-        let mut forecast = Forecast::of(self.running.iter().map(|&handle| sequences[handle].growth(block_size)));
-        forecast.held = held;
         self.forecast = Some(forecast);
-    }
-
-    fn growth_of_newcomer(&self, handle: Handle, need: Blocks) -> Growth {
-        let sequence = &self.sequences[handle];
-        let left = self.lengths.expect(sequence.tenant, sequence.max_new, sequence.generated());
-        Growth { left, blocks: need }
     }
 
     /// The newcomer sits now: later ones are measured with it.
     pub(crate) fn forecast_newcomer(&mut self, handle: Handle) {
         let sequence = &self.sequences[handle];
-        let more = self.lengths.expect(sequence.tenant, sequence.max_new, sequence.generated());
-        let block_size = self.config.block_size;
-        let sequence = &mut self.sequences[handle];
-        sequence.expected = sequence.generated() + more;
         if let Some(forecast) = &mut self.forecast {
-            forecast.add(sequence.growth(block_size));
+            let outlook = self.lengths.outlook(sequence.tenant, sequence.max_new, sequence.sampled());
+            forecast.add(sequence.own_blocks_to_be(self.config.block_size), outlook);
         }
     }
 }

@@ -1,42 +1,32 @@
-//! How long answers turn out to be: learned from those that ended, asked for those that run.
+//! How long answers turn out to be: learned from those that ended and those that run.
 //!
 //! A client that allows 1,024 tokens and stops after 20 must not be counted as 1,024. Lengths are kept per tenant and
 //! magnitude of `max_new_tokens`, since both say much, and as shares of `max_new_tokens`, since there are clients whose
-//! answers always go to their limit: the first 64 tenants have histograms of their own, others share one. An estimate is
-//! conditioned on what is generated already: who has passed 200 tokens is not expected to end at 20.
-//!
-//! Short answers end first, so what has ended says too little at any moment. Those that run count too: an answer that has
-//! passed a length says that it is longer (the product-limit estimate of Kaplan and Meier).
+//! answers always go to their limit: the first 64 tenants have histograms of their own, others share one. What is expected
+//! is conditioned on what is generated already: who has passed 200 tokens is not expected to end at 20.
 //!
 //! Before there are enough samples the rule is SGLang's: a share of what is still allowed, 0.7 at first, falling to 0.1
 //! as steps go by, and 0.7 again when a request had to be preempted. Integers only.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::request::Tenant;
+use crate::survival::{Histogram, Outlook, bucket_of, left};
 use crate::units::Tokens;
 
-/// A whole `max_new_tokens`; lengths are counted in parts of it.
-const WHOLE: u64 = 1 << 20;
-/// Buckets of a histogram: four to a doubling, up to `WHOLE` and a little more.
-const BUCKETS: usize = 84;
 /// Tenants with histograms of their own.
 const TENANTS: usize = 64;
-/// Certainty, in the fixed-point numbers of probabilities.
-const SURE: u64 = 1 << 20;
-/// Ended answers that make a histogram worth asking.
-const ENOUGH: u32 = 16;
-/// At this many samples all counts are halved, so that a change of habits is learned.
-const FULL: u32 = 512;
 
 const FIRST_SHARE_PERMILLE: u32 = 700;
 const LAST_SHARE_PERMILLE: u32 = 100;
+const SHARE_STEP_PERMILLE: u32 = 4;
 
-/// What a preemption adds to `caution`, at most up to the next; a step takes one away.
-const CAUTION_PERMILLE: u32 = 80;
+/// Standard deviations that admission leaves free, in thousandths, as long as nobody is preempted.
+const SPREAD_PERMILLE: u32 = 1600;
+/// What a preemption adds to it, at most up to the next; a step takes one away.
+const CAUTION_PERMILLE: u32 = 70;
 const MOST_CAUTION_PERMILLE: u32 = 1000;
 
 /// Who asks, and for how much.
@@ -54,16 +44,8 @@ pub(crate) struct Lengths {
     /// Tenants that have histograms.
     tenants: Vec<Tenant>,
     share_permille: u32,
-    /// Added to expectations of what is learned, in thousandths: the mean is right half the time, and a preemption says
-    /// that this was not enough.
+    /// What a preemption says of the spread: it was not enough.
     caution_permille: u32,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Histogram {
-    /// Answers that ended in each bucket, and that went on beyond it.
-    buckets: Vec<(u32, u32)>,
-    ended: u32,
 }
 
 impl Default for Lengths {
@@ -79,7 +61,7 @@ impl Lengths {
             self.tenants.push(tenant);
         }
         let own = Some(tenant).filter(|tenant| self.tenants.contains(tenant));
-        let bucket = bucket(part(length, max_new));
+        let bucket = bucket_of(length, max_new);
         for habit in habits(own, max_new) {
             self.habits.entry(habit).or_default().end(bucket);
         }
@@ -88,30 +70,37 @@ impl Lengths {
     /// An answer has `length` tokens and goes on: it is beyond the buckets that begin with `from`. Returns the bucket that
     /// it is in, from which to go on the next time.
     pub fn pass(&mut self, tenant: Tenant, max_new: Tokens, length: Tokens, from: u8) -> u8 {
-        let here = bucket(part(length, max_new));
-        if here > from as usize {
+        let here = bucket_of(length, max_new);
+        if here > from {
             let own = Some(tenant).filter(|tenant| self.tenants.contains(tenant));
             for habit in habits(own, max_new) {
-                self.habits.entry(habit).or_default().pass(from as usize..here);
+                self.habits.entry(habit).or_default().pass(from..here);
             }
         }
-        here as u8
+        here
     }
 
-    /// Tokens that an answer with `generated` tokens is still expected to get; at least one, at most what is allowed.
-    pub fn expect(&self, tenant: Tenant, max_new: Tokens, generated: Tokens) -> Tokens {
-        let left = max_new.saturating_sub(generated).max(Tokens(1));
-        let done = part(generated, max_new);
-        let known = habits(Some(tenant), max_new).find_map(|habit| self.habits.get(&habit)?.expect(done));
-        let cautious = |part: u64| part * u64::from(1000 + self.caution_permille) / 1000;
-        let learned = known.map(|part| Tokens((cautious(part) * u64::from(max_new.0)).div_ceil(WHOLE) as u32));
-        let by_rule = || Tokens((u64::from(left.0) * u64::from(self.share_permille)).div_ceil(1000) as u32);
-        learned.unwrap_or_else(by_rule).max(Tokens(1)).min(left)
+    /// When an answer with `generated` tokens is expected to end.
+    pub fn outlook(&mut self, tenant: Tenant, max_new: Tokens, generated: Tokens) -> Outlook<'_> {
+        let known = |habit: &Habit| self.habits.get(habit).is_some_and(Histogram::is_worth_asking);
+        let habit = habits(Some(tenant), max_new).find(known);
+        match habit.and_then(|habit| self.habits.get_mut(&habit)) {
+            Some(histogram) => histogram.outlook(max_new, generated),
+            None => {
+                let left = u64::from(left(max_new, generated).0) * u64::from(self.share_permille);
+                Outlook::certain(Tokens(left.div_ceil(1000) as u32))
+            }
+        }
+    }
+
+    /// Standard deviations of what all rows will hold that admission leaves free, in thousandths.
+    pub fn spread_permille(&self) -> u32 {
+        SPREAD_PERMILLE + self.caution_permille
     }
 
     /// A step went by.
     pub fn step(&mut self) {
-        self.share_permille = (self.share_permille - 1).max(LAST_SHARE_PERMILLE);
+        self.share_permille = (self.share_permille - SHARE_STEP_PERMILLE).max(LAST_SHARE_PERMILLE);
         self.caution_permille = self.caution_permille.saturating_sub(1);
     }
 
@@ -119,47 +108,6 @@ impl Lengths {
     pub fn preempted(&mut self) {
         self.share_permille = FIRST_SHARE_PERMILLE;
         self.caution_permille = (self.caution_permille + CAUTION_PERMILLE).min(MOST_CAUTION_PERMILLE);
-    }
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { buckets: vec![(0, 0); BUCKETS], ended: 0 }
-    }
-}
-
-impl Histogram {
-    fn end(&mut self, bucket: usize) {
-        if self.ended >= FULL {
-            self.buckets.iter_mut().for_each(|(ended, passed)| (*ended, *passed) = (*ended / 2, *passed / 2));
-            self.ended = self.buckets.iter().map(|(ended, _)| ended).sum();
-        }
-        self.buckets[bucket].0 += 1;
-        self.ended += 1;
-    }
-
-    fn pass(&mut self, buckets: Range<usize>) {
-        self.buckets[buckets].iter_mut().for_each(|(_, passed)| *passed += 1);
-    }
-
-    /// What an answer of this length is expected to get still, in parts of `WHOLE`; `None`: too little is known.
-    fn expect(&self, done: u64) -> Option<u64> {
-        if self.ended < ENOUGH {
-            return None;
-        }
-        let (mut left, mut survives) = (0, SURE);
-        for (bucket, &(ended, passed)) in self.buckets.iter().enumerate().skip(bucket(done)) {
-            let (from, to) = (begin(bucket).max(done), begin(bucket + 1).min(WHOLE));
-            if from >= to {
-                continue; // no whole number lies in it, or it is beyond the limit
-            }
-            // Nobody came this far: whoever does is expected to go on.
-            let ends = (survives * u64::from(ended)).checked_div(u64::from(ended) + u64::from(passed)).unwrap_or(0);
-            // Those that end in a bucket do so in its middle on average.
-            left += (to - from) * (2 * survives - ends) / 2;
-            survives -= ends;
-        }
-        Some(left.div_ceil(SURE))
     }
 }
 
@@ -178,28 +126,10 @@ fn magnitude(tokens: Tokens) -> u8 {
     tokens.0.max(1).ilog2() as u8
 }
 
-/// A length in parts of `max_new`, rounded up.
-fn part(length: Tokens, max_new: Tokens) -> u64 {
-    (u64::from(length.0) * WHOLE).div_ceil(u64::from(max_new.0.max(1)))
-}
-
-/// The least length of a bucket.
-fn begin(bucket: usize) -> u64 {
-    let (power, quarter) = (bucket as u32 / 4, bucket as u64 % 4);
-    ((4 + quarter) << power).div_ceil(4)
-}
-
-/// Four buckets to a doubling: 1, 2, 3, 4, 5, 6, 7, 8–9, 10–11, …
-fn bucket(part: u64) -> usize {
-    let part = part.max(1);
-    let power = part.ilog2();
-    let quarter = if power >= 2 { (part >> (power - 2)) & 3 } else { (part << (2 - power)) & 3 };
-    (power as usize * 4 + quarter as usize).min(BUCKETS - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::survival::{ENOUGH, SURE};
 
     const TENANT: Tenant = Tenant(3);
 
@@ -212,19 +142,11 @@ mod tests {
         all
     }
 
-    #[test]
-    fn buckets_grow_with_length_and_have_four_to_a_doubling() {
-        assert!((1..100_000).all(|part| bucket(part) <= bucket(part + 1)));
-        assert!((4..20_u32).all(|power| bucket(1 << (power + 1)) == bucket(1 << power) + 4));
-        assert!(bucket(WHOLE) < BUCKETS);
-    }
-
-    #[test]
-    fn a_bucket_begins_where_lengths_fall_into_it() {
-        for length in 1..100_000 {
-            let bucket = bucket(length);
-            assert!(begin(bucket) <= length && length < begin(bucket + 1), "{length} in bucket {bucket}");
-        }
+    /// The tokens for which an answer surely goes on, and those after which it has surely ended.
+    fn range(lengths: &mut Lengths, tenant: Tenant, max_new: u32, generated: u32) -> (u32, u32) {
+        let outlook = lengths.outlook(tenant, Tokens(max_new), Tokens(generated));
+        let first = |done: fn(u64) -> bool| (1..=max_new).find(|&more| done(outlook.runs(Tokens(more)))).expect("ends");
+        (first(|share| share < SURE) - 1, first(|share| share == 0))
     }
 
     #[test]
@@ -235,70 +157,56 @@ mod tests {
             lengths.learn(TENANT, Tokens(max_new), Tokens(max_new));
         }
         for max_new in [520, 777, 1000] {
-            assert_eq!(lengths.expect(TENANT, Tokens(max_new), Tokens(20)), Tokens(max_new - 20));
+            assert_eq!(range(&mut lengths, TENANT, max_new, 20), (max_new - 21, max_new - 20));
         }
-    }
-
-    #[test]
-    fn answers_that_still_run_say_that_they_are_longer_than_those_that_ended() {
-        let mut lengths = taught(1024, [20; 20]);
-        let before = lengths.expect(TENANT, Tokens(1024), Tokens(0)).0;
-        for _ in 0..20 {
-            lengths.pass(TENANT, Tokens(1024), Tokens(500), 0);
-        }
-        let after = lengths.expect(TENANT, Tokens(1024), Tokens(0)).0;
-        assert!(before < 24 && after > 250, "{before}, then {after}");
     }
 
     #[test]
     fn before_there_are_samples_the_share_falls_with_steps_and_a_preemption_sets_it_back() {
-        let mut lengths = Lengths::default();
-        assert_eq!(lengths.expect(TENANT, Tokens(1000), Tokens(0)), Tokens(700));
+        let mut lengths = taught(1000, [3; ENOUGH as usize - 1]);
+        assert_eq!(range(&mut lengths, TENANT, 1000, 0), (699, 700));
+        lengths.step();
+        assert_eq!(range(&mut lengths, TENANT, 1000, 0), (695, 696));
         (0..10_000).for_each(|_| lengths.step());
-        assert_eq!(lengths.expect(TENANT, Tokens(1000), Tokens(0)), Tokens(100));
+        assert_eq!(range(&mut lengths, TENANT, 1000, 0), (99, 100));
         lengths.preempted();
-        assert_eq!(lengths.expect(TENANT, Tokens(1000), Tokens(500)), Tokens(350));
+        assert_eq!(range(&mut lengths, TENANT, 1000, 500), (349, 350));
+        lengths.learn(TENANT, Tokens(1000), Tokens(3));
+        assert!(range(&mut lengths, TENANT, 1000, 0).1 < 10);
     }
 
     #[test]
-    fn what_ended_says_what_to_expect() {
-        let lengths = taught(1024, [20; 40]);
-        let expected = lengths.expect(TENANT, Tokens(1024), Tokens(0)).0;
-        assert!((20..=23).contains(&expected), "{expected}");
-        assert!(lengths.expect(TENANT, Tokens(1024), Tokens(15)).0 < 9);
-    }
-
-    #[test]
-    fn an_answer_that_has_passed_the_short_ones_is_expected_to_be_long() {
-        let lengths = taught(1024, [20; 40].into_iter().chain([800; 10]));
-        let expected = lengths.expect(TENANT, Tokens(1024), Tokens(100)).0;
-        assert!((700..=900).contains(&expected), "{expected}");
-    }
-
-    #[test]
-    fn an_answer_longer_than_any_before_is_expected_to_go_to_its_limit() {
-        let lengths = taught(1024, [20; 40]);
-        assert_eq!(lengths.expect(TENANT, Tokens(1024), Tokens(824)), Tokens(200));
+    fn a_preemption_asks_for_more_spread_for_a_while_and_only_so_much() {
+        let mut lengths = Lengths::default();
+        lengths.preempted();
+        assert_eq!(lengths.spread_permille(), SPREAD_PERMILLE + CAUTION_PERMILLE);
+        (0..CAUTION_PERMILLE + 5).for_each(|_| lengths.step());
+        assert_eq!(lengths.spread_permille(), SPREAD_PERMILLE);
+        (0..1000).for_each(|_| lengths.preempted());
+        assert_eq!(lengths.spread_permille(), SPREAD_PERMILLE + MOST_CAUTION_PERMILLE);
     }
 
     #[test]
     fn a_tenant_without_samples_is_expected_to_be_like_the_others() {
-        let lengths = taught(1024, [20; 40]);
-        assert!(lengths.expect(Tenant(9), Tokens(1024), Tokens(0)).0 < 24);
-        assert_eq!(lengths.expect(Tenant(9), Tokens(64), Tokens(0)), Tokens(2), "the same share of another magnitude");
+        let mut lengths = taught(1024, [20; 60]);
+        assert!(range(&mut lengths, Tenant(9), 1024, 0).1 <= 24);
+        assert_eq!(range(&mut lengths, Tenant(9), 64, 0), (1, 2), "the same share of another magnitude");
+    }
+
+    #[test]
+    fn a_tenant_with_samples_is_expected_to_be_like_itself() {
+        let mut lengths = taught(1024, [20; 60]);
+        (0..60).for_each(|_| lengths.learn(Tenant(9), Tokens(1024), Tokens(500)));
+        assert!(range(&mut lengths, TENANT, 1024, 0).1 <= 24);
+        assert!(range(&mut lengths, Tenant(9), 1024, 0).0 > 400);
     }
 
     #[test]
     fn never_more_than_is_allowed_and_never_nothing() {
-        let lengths = taught(16, [20; 40]);
-        assert_eq!(lengths.expect(TENANT, Tokens(16), Tokens(10)), Tokens(6));
-        assert_eq!(lengths.expect(TENANT, Tokens(16), Tokens(16)), Tokens(1));
-    }
-
-    #[test]
-    fn habits_change() {
-        let lengths = taught(1024, [500; 600].into_iter().chain([20; 3000]));
-        assert!(lengths.expect(TENANT, Tokens(1024), Tokens(0)).0 < 40);
+        let mut lengths = taught(16, [20; 60]);
+        assert_eq!(range(&mut lengths, TENANT, 16, 10).1, 6);
+        assert_eq!(range(&mut lengths, TENANT, 16, 16).1, 1);
+        assert_eq!(range(&mut Lengths::default(), TENANT, 16, 16).1, 1);
     }
 
     #[test]

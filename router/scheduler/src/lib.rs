@@ -91,6 +91,7 @@ mod sequences;
 mod service_rate;
 mod stats;
 mod step_time;
+mod survival;
 mod swap;
 pub mod trace;
 mod units;

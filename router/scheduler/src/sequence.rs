@@ -7,7 +7,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::forecast::Growth;
 use crate::host_pool::Swapped;
 use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
@@ -40,8 +39,6 @@ pub(crate) struct Sequence {
     pub swapped: Option<Swapped>,
     /// Buckets of lengths that the answer is known to be beyond.
     pub passed: u8,
-    /// Length of the answer that admission counts on; grows when the answer does not end there.
-    pub expected: Tokens,
     /// Positions whose KV is computed once the steps in flight have landed.
     pub computed: Tokens,
     /// The row prefills up to here and decodes from here on: all tokens known at admission.
@@ -91,7 +88,6 @@ impl Sequence {
             left_behind: None,
             swapped: None,
             passed: 0,
-            expected: Tokens::ZERO,
             computed: Tokens::ZERO,
             prefill_end: Tokens::ZERO,
             unknown: 0,
@@ -162,10 +158,9 @@ impl Sequence {
         (self.prompt + self.max_new).blocks(block_size)
     }
 
-    /// What admission expects of a running sequence.
-    pub fn growth(&self, block_size: Tokens) -> Growth {
-        let left = self.expected.saturating_sub(self.sampled());
-        Growth { left, blocks: self.own_blocks() + self.blocks_to_come(block_size) }
+    /// `own_blocks`, once the rest of the prompt has its blocks too.
+    pub fn own_blocks_to_be(&self, block_size: Tokens) -> Blocks {
+        self.own_blocks() + self.blocks_to_come(block_size)
     }
 
     /// The next position lies beyond the block table.

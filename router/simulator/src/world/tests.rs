@@ -2,6 +2,8 @@ use headrace_scheduler::{AdmissionRule, PolicyKind, Priority, Tokens};
 use proptest::prelude::*;
 
 use super::*;
+use crate::presets::{Preset, PresetKnobs};
+use crate::report::Report;
 use crate::workload::{Arrival, Prefix};
 
 const POLICIES: [PolicyKind; 6] = [
@@ -147,5 +149,43 @@ proptest! {
         prop_assert_eq!(run.stats.blocks.held, Blocks::ZERO);
         let again = simulate(&workload, &config, &cost).expect("it was not stuck before");
         prop_assert_eq!((run.requests, run.bars), (again.requests, again.bars));
+    }
+}
+
+/// vllm#44594 and others: who admits whatever fits now preempts it later.
+#[test]
+fn learned_admission_preempts_a_quarter_as_often_as_a_watermark_and_serves_no_less() {
+    let report = |admission: AdmissionRule| {
+        let knobs = PresetKnobs { requests: 1000, rate: f64::INFINITY, ..PresetKnobs::default() };
+        let config = Config {
+            admission,
+            total_blocks: Blocks(24_000 / 32),
+            max_total_tokens: Tokens(24_000),
+            max_batch_size: 128,
+            max_batch_prefill_tokens: CostModel::A100_7B.prefill,
+            ..Config::default()
+        };
+        let run = simulate(&Preset::ShareGpt.workload(knobs), &config, &CostModel::A100_7B).expect("never stuck");
+        Report::of(&run)
+    };
+    let (learned, watermark) = (report(AdmissionRule::Learned), report(AdmissionRule::Watermark));
+    let (few, many) = (learned.preemptions, watermark.preemptions);
+    assert!(4 * few <= many, "{few} preemptions, against {many}");
+    let (own, other) = (learned.output_tokens_per_s, watermark.output_tokens_per_s);
+    assert!(own >= other, "{own} tokens/s, against {other}");
+}
+
+/// docs/scheduler.md: under `shortest` nobody waits for more than 20 tokens of later prompts for each of its own, and 64.
+#[test]
+fn in_a_burst_nobody_waits_for_longer_under_shortest_than_its_bound_says() {
+    let knobs = PresetKnobs { requests: 200, rate: f64::INFINITY, ..PresetKnobs::default() };
+    let workload = Preset::Seed.workload(knobs);
+    let config = Config { policy: PolicyKind::Shortest, ..rows(8) };
+    let run = simulate(&workload, &config, &CostModel::A100_7B).expect("never stuck");
+    let planned = |number: usize| run.requests[number].planned.expect("everybody ran");
+    for (number, own) in workload.arrivals().iter().enumerate() {
+        let passed = (number + 1..run.requests.len()).filter(|&later| planned(later) < planned(number));
+        let work: u32 = passed.map(|later| workload.arrivals()[later].prompt.0).sum();
+        assert!(work <= 20 * own.prompt.0 + 64, "request {number} waited for {work} tokens of later prompts");
     }
 }
