@@ -1,10 +1,13 @@
-//! The server's own socket: taken early, so that a busy port is known before a model is loaded; opened late, so that
-//! nobody connects to a server that cannot answer yet.
+//! The server's own socket, open from the first moment: a busy port is known before a model is loaded, and while it
+//! loads whoever asks is told so.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
+use headrace_http::Front;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::config::HttpConfig;
 
@@ -23,36 +26,36 @@ pub enum ListenError {
     Other { address: IpAddr, port: u16, reason: io::Error },
 }
 
-/// An address that is ours, though nobody can connect yet.
+/// Where clients come in: to [`Front`] first, and to what it is opened with from then on.
 #[derive(Debug)]
-pub struct Reserved {
-    socket: TcpSocket,
-    asked: SocketAddr,
+pub struct Door {
+    pub front: Front,
+    pub address: SocketAddr,
+    pub http: JoinHandle<io::Result<()>>,
+    /// Ends `http`, when the answers under way are out.
+    pub stop: oneshot::Sender<()>,
 }
 
-impl Reserved {
-    /// Takes the address.
-    pub fn new(config: &HttpConfig) -> Result<Self, ListenError> {
+impl Door {
+    /// Takes the address and answers there. `doing` is what the server does before it can do more than that.
+    pub fn open(config: &HttpConfig, doing: &'static str) -> Result<Self, ListenError> {
         let asked = SocketAddr::new(config.address, config.port);
-        match bind(asked) {
-            Ok(socket) => Ok(Self { socket, asked }),
-            Err(error) => Err(explain(asked, error)),
-        }
-    }
-
-    /// Lets clients connect.
-    pub fn listen(self) -> Result<TcpListener, ListenError> {
-        let asked = self.asked;
-        self.socket.listen(BACKLOG).map_err(|error| explain(asked, error))
+        let listening = listen(asked).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = listening.map_err(|error| explain(asked, error))?;
+        let front = Front::new(doing);
+        let (stop, stopped) = oneshot::channel();
+        let http = headrace_http::serve(listener, front.router(), async { drop(stopped.await) });
+        tracing::info!("listening on http://{address}; GET /readyz says when requests are taken");
+        Ok(Self { front, address, http: tokio::spawn(http), stop })
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Old connections of a server that has just ended must not keep its successor out.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    Ok(socket)
+    socket.listen(BACKLOG)
 }
 
 fn explain(asked: SocketAddr, reason: io::Error) -> ListenError {
@@ -81,29 +84,27 @@ mod tests {
             validation_workers: 1,
             tokenizer_config: None,
             compute_type: None,
+            surface: headrace_http::Surface::default(),
         }
     }
 
-    #[test]
-    fn a_port_that_somebody_listens_on_is_named() {
+    #[tokio::test]
+    async fn a_port_that_somebody_listens_on_is_named() {
         let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = other.local_addr().expect("an address").port();
-        let error = Reserved::new(&config(Ipv4Addr::LOCALHOST, port)).expect_err("it is taken").to_string();
+        let error = Door::open(&config(Ipv4Addr::LOCALHOST, port), "").expect_err("it is taken").to_string();
         assert!(error.starts_with(&format!("port {port} of 127.0.0.1 is in use")), "{error}");
     }
 
-    #[test]
-    fn an_address_of_another_machine_is_named() {
-        let error = Reserved::new(&config(Ipv4Addr::new(192, 0, 2, 1), 0)).expect_err("not ours").to_string();
+    #[tokio::test]
+    async fn an_address_of_another_machine_is_named() {
+        let error = Door::open(&config(Ipv4Addr::new(192, 0, 2, 1), 0), "").expect_err("not ours").to_string();
         assert!(error.contains("192.0.2.1 is no address of this machine"), "{error}");
     }
 
     #[tokio::test]
-    async fn nobody_connects_before_the_server_listens() {
-        let reserved = Reserved::new(&config(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = reserved.socket.local_addr().expect("an address");
-        assert!(TcpStream::connect(address).is_err());
-        let _listener = reserved.listen().expect("our own port");
-        assert!(TcpStream::connect(address).is_ok());
+    async fn clients_connect_from_the_first_moment() {
+        let door = Door::open(&config(Ipv4Addr::LOCALHOST, 0), "loading").expect("a free port");
+        assert!(TcpStream::connect(door.address).is_ok());
     }
 }

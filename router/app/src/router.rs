@@ -9,7 +9,7 @@ use headrace_shard::{CostModel, Deadlines, FakeShard, LogicalShard, ShardError, 
 use crate::config::{RouterConfig, Shards};
 use crate::failure::Failure;
 use crate::flags::FakeFlags;
-use crate::listen::Reserved;
+use crate::listen::Door;
 use crate::model::Model;
 use crate::service::{self, Plan, ServedModel};
 use crate::signals::Signals;
@@ -24,14 +24,14 @@ const FAKE_KV_BYTES: u64 = 16 * 1024;
 /// Runs the command. Ends well when a signal asked for the end; the shards stay, they are not ours.
 pub async fn run(config: RouterConfig, signals: &mut Signals) -> Result<(), Failure> {
     let timeline = Timeline::start();
-    let reserved = Reserved::new(&config.service.http)?;
+    let door = Door::open(&config.service.http, "connecting to the shards")?;
     let model = Arc::new(ServedModel {
         model: Model::read(&config.model_dir, config.service.http.tokenizer_config.as_deref())?,
         dir: config.model_dir.clone(),
         model_id: config.model_dir.display().to_string(),
         revision: None,
     });
-    let plan = Plan { config: &config.service, model: model.clone(), reserved, timeline };
+    let plan = Plan { config: &config.service, model: model.clone(), door, timeline };
     let service = tokio::select! {
         service = service::start(plan, connect(&config, &model.model)) => service?,
         signal = signals.next() => {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::config::ServeConfig;
 use crate::defaults;
 use crate::failure::Failure;
-use crate::listen::Reserved;
+use crate::listen::Door;
 use crate::model::Model;
 use crate::prepare::{Preparation, PrepareError, Prepared};
 use crate::python::Python;
@@ -27,10 +27,11 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
     let mut timeline = Timeline::start();
     let binary = std::env::current_exe().map_err(Failure::Runtime)?;
     let python = Python::find(config.shard.python.as_deref(), &binary);
-    let reserved = Reserved::new(&config.service.http)?;
+    let door = Door::open(&config.service.http, "preparing the model")?;
 
     let Some(prepared) = prepare(&config, &python, signals).await? else { return Ok(()) };
     timeline.mark("preparing the model");
+    door.front.doing("starting the shard");
     let model = Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?;
     // What config.json tells need not wait until the weights are loaded.
     let context = if config.shard.rope.is_none() { model.plain_context() } else { None };
@@ -50,7 +51,7 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
         reason,
     })?;
     let address = ShardAddress::Unix(socket.path().to_owned());
-    let outcome = with_shard(config, address, model, reserved, timeline, &mut process, signals).await;
+    let outcome = with_shard(config, address, model, door, timeline, &mut process, signals).await;
     process.stop().await;
     outcome
 }
@@ -78,14 +79,14 @@ async fn with_shard(
     config: ServeConfig,
     address: ShardAddress,
     model: Arc<ServedModel>,
-    reserved: Reserved,
+    door: Door,
     timeline: Timeline,
     process: &mut ShardProcess,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let deadlines = Deadlines { step: config.service.step_timeout, ..Deadlines::default() };
     let connect = async move { LogicalShard::connect(&[address], deadlines).await };
-    let plan = Plan { config: &config.service, model, reserved, timeline };
+    let plan = Plan { config: &config.service, model, door, timeline };
     let started = tokio::select! {
         started = service::start(plan, connect) => started,
         death = process.death() => return Err(Failure::Died(death)),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
-use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
+use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
 use headrace_telemetry::table;
@@ -22,7 +22,7 @@ use crate::chat_templates;
 use crate::config::ServiceConfig;
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
-use crate::listen::Reserved;
+use crate::listen::Door;
 use crate::metrics_port::MetricsPort;
 use crate::model::Model;
 use crate::ready::Ready;
@@ -37,7 +37,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 pub struct Plan<'a> {
     pub config: &'a ServiceConfig,
     pub model: Arc<ServedModel>,
-    pub reserved: Reserved,
+    pub door: Door,
     pub timeline: Timeline,
 }
 
@@ -66,16 +66,18 @@ pub async fn start(
     plan: Plan<'_>,
     connect: impl Future<Output = Result<LogicalShard, ShardError>>,
 ) -> Result<Service, Failure> {
-    let Plan { config, model, reserved, mut timeline } = plan;
+    let Plan { config, model, door, mut timeline } = plan;
     let reach = async {
         let shard = connect.await?;
         timeline.mark("starting the shard");
+        door.front.doing("loading weights");
         let facts = shard.facts().await?;
         timeline.mark("loading weights");
         Ok::<_, Failure>((shard, facts))
     };
     let ((shard, facts), tokenizer) = tokio::try_join!(reach, load_tokenizer(model.dir.clone()))?;
     timeline.mark("waiting for the tokenizer");
+    door.front.doing("warming up");
     let pool = shard.warmup(&defaults::warmup_limits(config, &facts)?).await?;
     timeline.mark("warm-up");
 
@@ -95,16 +97,13 @@ pub async fn start(
         tokenizer,
         chat_templates: chat_templates::read(&model.dir, &config.http),
         limits,
-        surface: Surface::default(),
+        surface: config.http.surface.clone(),
         info: server_info(config, &model, &facts, &agreed),
         metrics: metrics.clone(),
         cors_origins: cors_origins(config),
     });
-    let listener = reserved.listen()?;
-    let address = listener.local_addr().map_err(Failure::Http)?;
-    let (stop_http, stopped) = oneshot::channel();
-    let stopped = async { drop(stopped.await) };
-    let http = tokio::spawn(headrace_http::serve(listener, headrace_http::router(state), stopped));
+    let Door { front, address, http, stop: stop_http } = door;
+    front.open(headrace_http::router(state));
     let metrics_port = MetricsPort::open(config.telemetry.prometheus_port, address, metrics).await;
     timeline.mark("engine and HTTP");
     tell(&model, &facts, &pool, &agreed, address, &timeline);

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Headrace, answer, first_event, get, post, rest, send, text, tiny_model, wait_until};
+use harness::{Headrace, answer, first_event, get, post, post_with, rest, send, text, tiny_model, wait_until};
 use nix::sys::signal::Signal;
 
 const ENDLESS: &str = r#"{"inputs": "once upon", "parameters": {"max_new_tokens": 4000, "ignore_eos_token": true}}"#;
@@ -191,4 +191,53 @@ fn a_flag_without_effect_is_a_warning_and_no_obstacle() {
     let mut router = router(&model, &["--cuda-graphs", "1,2"]);
     router.address();
     assert!(router.log().contains("--cuda-graphs has no effect"), "{}", router.log());
+}
+
+#[test]
+fn without_one_of_the_keys_nobody_generates_and_no_key_is_ever_shown() {
+    let model = tiny_model();
+    let flags = ["--api-key", "s3cret-one,s3cret-two", "--api-key", "s3cret-three", "--log-level", "trace"];
+    let mut router = router(&model, &flags);
+    let address = router.address();
+    assert_eq!(post(&address, "/generate", SHORT).0, 401);
+    for key in ["s3cret-one", "s3cret-two", "s3cret-three"] {
+        assert_eq!(post_with(&address, "/generate", &[("Authorization", &format!("Bearer {key}"))], SHORT).0, 200);
+    }
+    assert_eq!(post_with(&address, "/generate", &[("Authorization", "Bearer s3cret")], SHORT).0, 401);
+    assert_eq!(get(&address, "/info").0, 200);
+    let log = router.log();
+    assert!(log.contains("tenant=\"key-2\""), "{log}");
+    assert!(!log.contains("s3cret"), "{log}");
+}
+
+#[test]
+fn keys_of_the_environment_are_a_list() {
+    let model = tiny_model();
+    let flags = ["router", "--fake-shard", "--hostname", "127.0.0.1", "--port", "0", "--model-id", text(model.path())];
+    let mut router = Headrace::start_with(&flags, &[("API_KEY", "one,two")]);
+    let address = router.address();
+    assert_eq!(post(&address, "/generate", SHORT).0, 401);
+    assert_eq!(post_with(&address, "/generate", &[("Authorization", "Bearer two")], SHORT).0, 200);
+}
+
+#[test]
+fn an_answer_that_takes_longer_than_the_request_timeout_is_given_up() {
+    let model = tiny_model();
+    let mut router = router(&model, &["--fake-step-us", "10000", "--request-timeout", "1"]);
+    let address = router.address();
+    let (status, body) = post(&address, "/generate", ENDLESS);
+    assert!(status == 504 && body.contains("--request-timeout"), "{status}: {body}");
+    let stream = rest(send(&address, "/generate_stream", ENDLESS));
+    assert!(stream.trim_end().ends_with(r#""error_type":"timeout"}"#), "{stream}");
+    assert_eq!(post(&address, "/generate", SHORT).0, 200);
+}
+
+#[test]
+fn a_silent_stream_gets_comments_and_kserves_routes_are_there_when_asked_for() {
+    let model = tiny_model();
+    let mut router = router(&model, &["--fake-step-us", "2500000", "--sse-ping-interval", "1", "--kserve"]);
+    let address = router.address();
+    let stream = rest(send(&address, "/generate_stream", r#"{"inputs": "once", "parameters": {"max_new_tokens": 1}}"#));
+    assert!(stream.contains("\n:\n\n"), "{stream}");
+    assert_eq!(get(&address, "/v2/health/ready").0, 200);
 }

@@ -5,7 +5,7 @@ mod harness;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::{Headrace, pretend_python, tiny_model, wait_until, wait_until_gone};
+use harness::{Headrace, get, post, pretend_python, tiny_model, wait_until, wait_until_gone};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -120,6 +120,26 @@ fn loading() -> (World, Headrace, [Pid; 2]) {
     let server = world.serve();
     let pids = [world.pid("shard"), world.pid("helper")];
     (world, server, pids)
+}
+
+#[test]
+fn while_the_model_loads_the_server_is_alive_and_says_that_it_is_not_ready() {
+    let (_world, server, _pids) = loading();
+    let mut address = None;
+    wait_until("the address", || {
+        let log = server.log();
+        let listening = log.split("listening on http://").nth(1).and_then(|rest| rest.split(';').next());
+        address = listening.map(str::to_owned);
+        address.is_some()
+    });
+    let address = address.expect("it is there");
+    assert_eq!(get(&address, "/livez").0, 200);
+    for path in ["/readyz", "/health"] {
+        let (status, body) = get(&address, path);
+        assert!(status == 503 && body.contains("starting the shard"), "{path}: {status} {body}");
+    }
+    let (status, body) = post(&address, "/generate", r#"{"inputs": "once"}"#);
+    assert!(status == 503 && body.contains(r#""error_type":"loading""#), "{status} {body}");
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub(crate) async fn start(
 
 async fn take(call: &mut Call, permit: Permit, prompts: Vec<Prompt>, checked: Checked) -> Result<Admission, ApiError> {
     let state = call.state().clone();
+    for prompt in &prompts {
+        validation::fit_at_least(prompt.least_tokens(&state), &checked, &state.limits)?;
+    }
     let reading = prompts.into_iter().map(|prompt| prompt.read(&state, checked.truncate));
     let mut prompts = try_join_all(reading).await?;
     let fitting = prompts.iter().map(|prompt| validation::fit(prompt.tokens.len(), &checked, &state.limits));
@@ -111,6 +114,15 @@ impl Prompt {
             Self::Text(text) => text.is_empty(),
             Self::Tokens(tokens) => tokens.is_empty(),
             Self::Chat(_) => false,
+        }
+    }
+
+    /// It has no fewer, as far as can be said without reading it.
+    fn least_tokens(&self, state: &ServerState) -> usize {
+        match self {
+            Self::Text(text) => state.tokenizer.least_tokens(text.len()),
+            Self::Tokens(tokens) => tokens.len(),
+            Self::Chat(_) => 0,
         }
     }
 

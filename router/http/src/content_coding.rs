@@ -37,6 +37,7 @@ impl Coding {
     /// would become.
     pub fn decode(self, body: Bytes, limit: usize) -> Result<Bytes, ApiError> {
         match self {
+            Self::Identity if body.len() > limit => Err(ApiError::TooLarge { limit }),
             Self::Identity => Ok(body),
             Self::Gzip => read(flate2::read::MultiGzDecoder::new(&body[..]), "gzip", limit),
             Self::Brotli => read(brotli_decompressor::Decompressor::new(&body[..], BUFFER), "brotli", limit),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::content_coding;
-use crate::invalid::Invalid;
+use crate::invalid::{Count, Invalid};
 use crate::json;
 
 /// Why a request has no answer.
@@ -19,6 +19,13 @@ use crate::json;
 pub(crate) enum ApiError {
     #[error("Input validation error: {0}")]
     Invalid(#[from] Invalid),
+    #[error(
+        "Inputs and outputs length mismatch: {inputs} `inputs` and {outputs} `outputs`. Name an output for each input, or \
+         leave `outputs` out"
+    )]
+    LengthMismatch { inputs: usize, outputs: usize },
+    #[error("{reason} in `data` of input {input:?}. Send the text itself as a list of one, or its bytes in UTF-8")]
+    NotText { input: String, reason: std::str::Utf8Error },
     /// A chat has no prompt.
     #[error(transparent)]
     Template(#[from] TemplateError),
@@ -104,7 +111,8 @@ impl ApiError {
 
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) | Self::Template(_) | Self::WrongType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Invalid(_) | Self::WrongType { .. } | Self::Template(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::LengthMismatch { .. } | Self::NotText { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NotJson { .. } | Self::TooDeep | Self::Broken { .. } => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::MediaType { .. } | Self::ContentEncoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -122,13 +130,15 @@ impl ApiError {
         }
     }
 
-    /// Clients map these to their exceptions. The first ten lines are TGI's; where TGI answers in plain text we name
+    /// Clients map these to their exceptions. The first twelve lines are TGI's; where TGI answers in plain text we name
     /// the status.
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } => "validation",
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
+            Self::LengthMismatch { .. } => "length mismatch",
+            Self::NotText { .. } => "utf8",
             Self::Template(TemplateError::MissingVariable { .. }) => "missing_template_variable",
             Self::Template(_) => "template_error",
             Self::Incomplete => "incomplete_generation",
@@ -151,7 +161,7 @@ impl ApiError {
     /// Label `err` of `tgi_request_failure`.
     pub fn failure(&self) -> &'static str {
         match self {
-            Self::Invalid(_) => "validation",
+            Self::Invalid(_) | Self::LengthMismatch { .. } | Self::NotText { .. } => "validation",
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Template(_) => "template",
@@ -217,7 +227,7 @@ impl From<Rejected> for ApiError {
             Rejected::EmptyPrompt => Invalid::EmptyInputs.into(),
             Rejected::NothingToGenerate => Invalid::NoNewTokens.into(),
             Rejected::TooLong { prompt, max_new, limit } => {
-                Invalid::TotalTokens { max: limit.0, input: prompt.0 as usize, new: max_new.0 }.into()
+                Invalid::TotalTokens { max: limit.0, input: Count::Exactly(prompt.0 as usize), new: max_new.0 }.into()
             }
             Rejected::Overloaded(overload) => Self::Busy(overload),
         }

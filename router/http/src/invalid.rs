@@ -3,6 +3,32 @@
 //! Clients and tests match the beginning of these sentences, so TGI's sentence stays as it is; what follows it says
 //! what was given, or what to do.
 
+use std::fmt;
+
+/// Tokens of a prompt, or as many as it has for sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+impl Count {
+    pub fn get(self) -> usize {
+        match self {
+            Self::Exactly(count) | Self::AtLeast(count) => count,
+        }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::AtLeast(count) => write!(f, "at least {count}"),
+        }
+    }
+}
+
 /// A request that can't be served as it is. Status 422, error_type `validation`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Invalid {
@@ -69,12 +95,12 @@ pub(crate) enum Invalid {
         "`inputs` tokens + `max_new_tokens` must be <= {max}. Given: {input} `inputs` tokens and {new} \
          `max_new_tokens`. Shorten `inputs`, set `truncate`, lower `max_new_tokens`, or raise --max-total-tokens"
     )]
-    TotalTokens { max: u32, input: usize, new: u32 },
+    TotalTokens { max: u32, input: Count, new: u32 },
     #[error(
         "`inputs` must have less than {max} tokens. Given: {input}. Shorten `inputs`, set `truncate`, or raise \
          --max-input-tokens"
     )]
-    InputLength { max: u32, input: usize },
+    InputLength { max: u32, input: Count },
     #[error(
         "`cache_salt` must have 1 to {max} bytes. Given: {given}. Requests with different salts share no cached prefix; \
          leave it out to share"
@@ -89,6 +115,10 @@ pub(crate) enum Invalid {
         "header `{name}` must be a whole number from {min} to {max}. Given: {given:?}. Leave it out, or correct it"
     )]
     NumberHeader { name: &'static str, min: i64, max: i64, given: String },
+    #[error(
+        "`inputs` supports up to {max} inputs. Given: {given}. Send fewer at a time, or raise --max-concurrent-requests"
+    )]
+    TooManyInputs { max: u32, given: usize },
     #[error("header `{name}` came {times} times. Send it once")]
     RepeatedHeader { name: &'static str, times: usize },
     #[error("grammar is not supported: structured output is not available in this version. Leave `grammar` out")]

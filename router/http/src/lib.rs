@@ -30,6 +30,7 @@ mod headers;
 mod in_path;
 mod invalid;
 mod json;
+mod long_work;
 mod metrics;
 mod numbers;
 mod openapi;

@@ -8,14 +8,17 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+    ComponentsBuilder, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr, Response,
     ResponseBuilder,
 };
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::error::ErrorBody;
+use crate::surface::Surface;
 use crate::wire::{StreamDetails, StreamEvent};
 
 /// What the document says before its routes are known.
@@ -28,6 +31,8 @@ pub(crate) fn base() -> OpenApi {
     // Shapes that no route names by type: of errors, and of what only events are made of.
     let shapes =
         ComponentsBuilder::new().schema_from::<ErrorBody>().schema_from::<StreamEvent>().schema_from::<StreamDetails>();
+    let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of `--api-key`")).build();
+    let shapes = shapes.security_scheme(API_KEY, SecurityScheme::Http(key));
     OpenApiBuilder::new().info(info).components(Some(shapes.build())).build()
 }
 
@@ -51,11 +56,25 @@ fn json(mut document: OpenApi) -> String {
     document.to_pretty_json().unwrap_or_default()
 }
 
+/// Says of routes that they ask for an API key: always, where the server has keys, and sometimes, where nobody knows.
+pub(crate) fn protect(document: &mut OpenApi, surface: &Surface) {
+    let mut ways = vec![SecurityRequirement::new(API_KEY, [""; 0])];
+    if surface.api_keys.is_empty() {
+        ways.push(SecurityRequirement::default());
+    }
+    for operation in document.paths.paths.values_mut().flat_map(operations) {
+        operation.security = Some(ways.clone());
+        operation.responses.responses.extend(errors::<ErrorBody>(UNAUTHORIZED));
+    }
+}
+
+fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut path.get, &mut path.post, &mut path.put, &mut path.delete].into_iter().flatten()
+}
+
 /// Every answer of every route has its request's id.
-fn request_ids(path: &mut utoipa::openapi::PathItem) {
-    let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
-    let responses = operations.into_iter().flatten().flat_map(|operation| operation.responses.responses.values_mut());
-    for response in responses {
+fn request_ids(path: &mut PathItem) {
+    for response in operations(path).flat_map(|operation| operation.responses.responses.values_mut()) {
         if let RefOr::T(response) = response {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let id = HeaderBuilder::new()
@@ -102,6 +121,10 @@ fn error<T: ToSchema>(status: StatusCode, why: &str) -> Response {
     let retry = HeaderBuilder::new().schema(Some(seconds)).description(Some("Seconds.")).build();
     response.header("retry-after", retry).build()
 }
+
+const UNAUTHORIZED: &[(StatusCode, &str)] = &[(StatusCode::UNAUTHORIZED, "No API key of this server came")];
+
+const API_KEY: &str = "api_key";
 
 pub(crate) const BODY: &[(StatusCode, &str)] = &[
     (StatusCode::BAD_REQUEST, "The body is not JSON in UTF-8, or could not be read"),

@@ -37,13 +37,24 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<
         };
         let bytes = read(request.into_body(), limit).await?;
         let received = Instant::now();
-        let body = match (coding, bytes.len()) {
-            (Coding::Identity, 0..=LONG_BYTES) => parse(&bytes)?,
-            (Coding::Identity, long) => state.tokenization.run(long, move || parse(&bytes)).await??,
-            // However small it is, it may become as much as the limit allows.
-            (coding, _) => state.tokenization.run(limit, move || parse(&coding.decode(bytes, limit)?)).await??,
+        let body = match short(&bytes, coding, limit)? {
+            Some(content) => parse(&content)?,
+            None => state.tokenization.run(limit, move || parse(&coding.decode(bytes, limit)?)).await??,
         };
         Ok(Self { body, received })
+    }
+}
+
+/// The content of a body that is soon decoded and parsed; `None`: it is a long one.
+fn short(bytes: &Bytes, coding: Coding, limit: usize) -> Result<Option<Bytes>, ApiError> {
+    if bytes.len() > LONG_BYTES {
+        return Ok(None);
+    }
+    // However small it is, it may become as much as the limit allows.
+    match coding.decode(bytes.clone(), limit.min(LONG_BYTES)) {
+        Ok(content) => Ok(Some(content)),
+        Err(ApiError::TooLarge { .. }) if limit > LONG_BYTES => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

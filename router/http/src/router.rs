@@ -13,18 +13,20 @@ use utoipa_axum::routes;
 
 use crate::error::ApiError;
 use crate::preflight::CrossOrigin;
-use crate::routes::{chat_tokenize, compat, docs, generate, health, info, metrics, stream, tokenize};
+use crate::routes::{chat_tokenize, compat, docs, generate, health, info, kserve, metrics, stream, tokenize};
 use crate::state::{ServerState, Shared};
+use crate::surface::Surface;
 use crate::{auth, openapi, payload, request_id};
 
 /// The routes with all that stands around them.
 pub fn router(state: ServerState) -> Router {
     let cors = CrossOrigin(cors(&state));
-    let mut protected = protected();
-    if !state.surface.api_keys.is_empty() {
+    let surface = &state.surface;
+    let mut protected = protected(surface);
+    if !surface.api_keys.is_empty() {
         protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
     }
-    let (routes, document) = documented(protected).split_for_parts();
+    let (routes, document) = documented(open(surface).merge(protected)).split_for_parts();
     routes
         .route("/api-doc/openapi.json", openapi::route(document))
         .route("/docs", get(docs::to_folder))
@@ -39,35 +41,42 @@ pub fn router(state: ServerState) -> Router {
         .with_state(state)
 }
 
-/// The OpenAPI document of all routes.
+/// The OpenAPI document of all routes that there may be.
 pub(crate) fn document() -> OpenApi {
-    documented(protected()).into_openapi()
+    let surface = Surface { kserve: true, ..Surface::default() };
+    documented(open(&surface).merge(protected(&surface))).into_openapi()
 }
 
-fn documented(protected: OpenApiRouter<ServerState>) -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(openapi::base()).merge(open()).merge(protected)
+fn documented(routes: OpenApiRouter<ServerState>) -> OpenApiRouter<ServerState> {
+    OpenApiRouter::with_openapi(openapi::base()).merge(routes)
 }
 
 /// Routes that anybody may ask. A new family of routes is a file in `routes/` and a line here or in [`protected`].
-fn open() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::new()
+fn open(surface: &Surface) -> OpenApiRouter<ServerState> {
+    let routes = OpenApiRouter::new()
         .routes(routes!(health::root))
         .routes(routes!(health::health))
         .routes(routes!(health::ping))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(info::info))
-        .routes(routes!(metrics::metrics))
+        .routes(routes!(metrics::metrics));
+    if surface.kserve { routes.merge(kserve::open()) } else { routes }
 }
 
 /// Routes that ask for an API key where the server has any.
-fn protected() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::new()
+fn protected(surface: &Surface) -> OpenApiRouter<ServerState> {
+    let mut routes = OpenApiRouter::new()
         .routes(routes!(compat::compat))
         .routes(routes!(generate::generate))
         .routes(routes!(stream::generate_stream))
         .routes(routes!(tokenize::tokenize))
-        .routes(routes!(chat_tokenize::chat_tokenize))
+        .routes(routes!(chat_tokenize::chat_tokenize));
+    if surface.kserve {
+        routes = routes.merge(kserve::protected());
+    }
+    openapi::protect(routes.get_openapi_mut(), surface);
+    routes
 }
 
 /// Browsers may call from anywhere, or from the origins that were named, with any header, and read every header.

@@ -137,11 +137,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll};
 
     use axum::body::{Body, Bytes};
     use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
     use tokio::sync::oneshot;
     use tokio::time::Instant;
 
@@ -225,5 +228,79 @@ mod tests {
         client.read_to_end(&mut answer).await.unwrap();
         assert!(answer.starts_with(b"HTTP/1.1 200"));
         assert_eq!(began.elapsed(), Bounds::default().header_time);
+    }
+
+    /// A connection that counts its writes.
+    struct Counting {
+        inner: DuplexStream,
+        writes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Counting {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Counting {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.inner).poll_write(cx, data)
+        }
+
+        /// As a socket: all pieces in one call.
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let data: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+            self.poll_write(cx, &data)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_shutdown(cx)
+        }
+    }
+
+    #[tokio::test]
+    async fn each_frame_of_a_stream_is_one_write() {
+        let (ours, theirs) = duplex(1 << 16);
+        let writes = Arc::new(AtomicUsize::new(0));
+        let (frames, coming) = tokio::sync::mpsc::channel(1);
+        let coming = Arc::new(Mutex::new(Some(coming)));
+        let app = Router::new().route(
+            "/",
+            get(move || {
+                let coming = coming.lock().unwrap().take().unwrap();
+                let frames = futures::stream::unfold(coming, async |mut coming: tokio::sync::mpsc::Receiver<Bytes>| {
+                    let frame = coming.recv().await?;
+                    Some((Ok::<_, Infallible>(frame), coming))
+                });
+                std::future::ready(Body::from_stream(frames))
+            }),
+        );
+        let counting = Counting { inner: theirs, writes: writes.clone() };
+        let (_stop, stopping) = watch::channel(false);
+        tokio::spawn(connection(counting, app, Bounds::default(), stopping));
+        let mut client = ours;
+        client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+        for n in 1..=5 {
+            frames.send(Bytes::from(format!("data: frame {n}\n\n"))).await.unwrap();
+            let mut read = Vec::new();
+            while !String::from_utf8_lossy(&read).contains(&format!("frame {n}\n\n\r\n")) {
+                read.push(client.read_u8().await.unwrap());
+            }
+        }
+        // The head may go out before the first frame.
+        assert!((5..=6).contains(&writes.load(Ordering::Relaxed)), "{writes:?}");
     }
 }

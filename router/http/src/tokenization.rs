@@ -9,14 +9,16 @@ use tokio::task::spawn_blocking;
 
 use crate::error::ApiError;
 use crate::invalid::Invalid;
+use crate::long_work::LongWork;
 
 /// A pool of `workers` threads with a bounded line in front.
 ///
-/// Long texts hold at most half of the workers (but one of one), so a short prompt need not wait for a long one.
+/// Long texts have half as many threads of their own (at least one), so a short prompt need not wait for a long one.
 pub(crate) struct Tokenization {
     tokenizer: Arc<Tokenizer>,
     workers: Arc<Semaphore>,
-    long: Arc<Semaphore>,
+    /// `None` where the system had no threads for it: then the workers do all.
+    long: Option<LongWork>,
     line: Arc<Semaphore>,
     places: u32,
 }
@@ -29,7 +31,7 @@ impl Tokenization {
         Self {
             tokenizer,
             workers: Arc::new(Semaphore::new(workers as usize)),
-            long: Arc::new(Semaphore::new((workers as usize / 2).max(1))),
+            long: long_work((workers as usize / 2).max(1)),
             line: Arc::new(Semaphore::new(places as usize)),
             places,
         }
@@ -57,10 +59,16 @@ impl Tokenization {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let place = self.take_place()?;
-        let long = if bytes > LONG_BYTES { Some(acquire(&self.long).await?) } else { None };
+        if let Some(long) = self.long.as_ref().filter(|_| bytes > LONG_BYTES) {
+            let guarded = move || {
+                let _held = place;
+                work()
+            };
+            return long.run(guarded).await;
+        }
         let worker = acquire(&self.workers).await?;
         let guarded = move || {
-            let _held = (place, long, worker);
+            let _held = (place, worker);
             work()
         };
         spawn_blocking(guarded).await.map_err(|_| ApiError::Internal("reading the request's text failed"))
@@ -72,6 +80,11 @@ impl Tokenization {
             TryAcquireError::Closed => CLOSED,
         })
     }
+}
+
+fn long_work(threads: usize) -> Option<LongWork> {
+    let started = LongWork::start(threads);
+    started.inspect_err(|error| tracing::warn!("no threads for long texts, which may slow streams: {error}")).ok()
 }
 
 async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {

@@ -10,7 +10,7 @@ use headrace_scheduler::{TokenId, Tokens};
 use headrace_shard::Sampling;
 use headrace_text::SpecialTokens;
 
-use crate::invalid::Invalid;
+use crate::invalid::{Count, Invalid};
 use crate::numbers::Key;
 use crate::parameters::Parameters;
 use crate::state::Limits;
@@ -102,25 +102,39 @@ pub(crate) fn check(
 
 /// The answer's length in tokens, once the prompt has `input` of them.
 pub(crate) fn fit(input: usize, checked: &Checked, limits: &Limits) -> Result<Tokens, Invalid> {
-    let max = limits.max_total_tokens;
-    let room = (max as usize).saturating_sub(input) as u32;
-    let new = checked.max_new_tokens.unwrap_or(room);
     if input == 0 {
         return Err(Invalid::EmptyInputs);
     }
-    if input.saturating_add(new as usize) > max as usize {
-        return Err(Invalid::TotalTokens { max, input, new });
-    }
-    if input > limits.max_input_tokens as usize {
-        return Err(Invalid::InputLength { max: limits.max_input_tokens, input });
-    }
+    let new = check_length(Count::Exactly(input), checked, limits)?;
     if new == 0 {
-        return Err(Invalid::TotalTokens { max, input, new });
+        return Err(Invalid::TotalTokens { max: limits.max_total_tokens, input: Count::Exactly(input), new });
     }
     if checked.grammar {
         return Err(Invalid::Grammar);
     }
     Ok(Tokens(new))
+}
+
+/// Refuses a prompt whose `least` tokens are too many already, before anybody has counted all of them.
+pub(crate) fn fit_at_least(least: usize, checked: &Checked, limits: &Limits) -> Result<(), Invalid> {
+    match checked.truncate {
+        Some(_) => Ok(()),
+        None => check_length(Count::AtLeast(least), checked, limits).map(drop),
+    }
+}
+
+/// What is left for the answer, or what was asked for.
+fn check_length(input: Count, checked: &Checked, limits: &Limits) -> Result<u32, Invalid> {
+    let max = limits.max_total_tokens;
+    let room = (max as usize).saturating_sub(input.get()) as u32;
+    let new = checked.max_new_tokens.unwrap_or(room);
+    if input.get().saturating_add(new as usize) > max as usize {
+        return Err(Invalid::TotalTokens { max, input, new });
+    }
+    if input.get() > limits.max_input_tokens as usize {
+        return Err(Invalid::InputLength { max: limits.max_input_tokens, input });
+    }
+    Ok(new)
 }
 
 fn check_sampling(p: &Parameters, best_of: u32) -> Result<(), Invalid> {

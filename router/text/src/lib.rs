@@ -10,6 +10,7 @@
 pub mod chat;
 mod detokenizer;
 mod error;
+mod least;
 mod pieces;
 mod stop;
 mod tokenizer;

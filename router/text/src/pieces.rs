@@ -13,6 +13,8 @@ pub(crate) struct Pieces {
     bytes: Box<[u8]>,
     /// Token `id` owns `bytes[ends[id - 1]..ends[id]]`.
     ends: Box<[u32]>,
+    /// The vocabulary is spelt in the alphabet of bytes.
+    pub(crate) byte_level: bool,
     pub(crate) lead: Lead,
 }
 
@@ -85,7 +87,7 @@ impl Pieces {
             }
             ends.push(u32::try_from(bytes.len()).ok()?);
         }
-        Some(Self { bytes: bytes.into(), ends: ends.into(), lead: spelling.lead })
+        Some(Self { bytes: bytes.into(), ends: ends.into(), byte_level: spelling.byte_level, lead: spelling.lead })
     }
 
     /// What the token adds; nothing for an id outside the vocabulary.

@@ -1,9 +1,11 @@
 //! Text → ids and back, from a model's `tokenizer.json`.
 
 use std::io::ErrorKind;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use crate::error::{TokenizerError, one_line};
+use crate::least;
 use crate::pieces::Pieces;
 
 /// A model's tokenizer. Share it by `Arc`: nothing in it changes after loading.
@@ -12,6 +14,8 @@ use crate::pieces::Pieces;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     pieces: Option<Pieces>,
+    /// Bytes; `None`: nobody knows.
+    longest_token: Option<NonZeroUsize>,
     /// By id.
     special: Box<[bool]>,
 }
@@ -57,7 +61,8 @@ impl Tokenizer {
         let special = (0..=last).map(|id| inner.id_to_token(id).is_some_and(|token| added.is_special_token(&token)));
         let special = special.collect();
         let pieces = Pieces::of(&inner, last + 1);
-        Ok(Self { inner, pieces, special })
+        let longest_token = least::longest_token(&inner, pieces.as_ref(), last + 1);
+        Ok(Self { inner, pieces, longest_token, special })
     }
 
     /// Tokens of `text`; with `add_special_tokens` also those that the model expects around a text.
@@ -65,6 +70,12 @@ impl Tokenizer {
         let encoding = self.inner.encode(text, add_special_tokens);
         let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: one_line(error) })?;
         Ok(Encoding { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() })
+    }
+
+    /// A text of so many bytes has at least this many tokens, special ones around it not counted: known without a look at
+    /// it, so that a text which is much too long need not be tokenized. 0 where this tokenizer promises nothing.
+    pub fn least_tokens(&self, bytes: usize) -> usize {
+        self.longest_token.map_or(0, |longest| bytes.div_ceil(longest.get()))
     }
 
     /// Text of `ids` as a whole. For an answer that is still growing, see [`Detokenizer`](crate::Detokenizer).

@@ -4,7 +4,8 @@ mod tokenizers;
 
 use headrace_text::{Tokenizer, TokenizerError};
 use proptest::prelude::*;
-use tokenizers::{byte_fallback, byte_level, word_piece};
+use serde_json::{Value, json};
+use tokenizers::{byte_fallback, byte_level, byte_level_json, metaspace, word_piece};
 
 #[test]
 fn a_directory_without_a_tokenizer_is_named_in_one_line() {
@@ -87,6 +88,46 @@ proptest! {
     fn a_tokens_text_is_the_decoder_of_it_alone(id in 0u32..300) {
         for tokenizer in [byte_level(), byte_fallback(), word_piece()] {
             prop_assert_eq!(tokenizer.token_text(id), tokenizer.decode(&[id], false).expect("decodes"));
+        }
+    }
+}
+
+#[test]
+fn a_tokenizer_that_may_lose_something_promises_no_tokens() {
+    assert_eq!(word_piece().least_tokens(1_000_000), 0);
+    assert_eq!(metaspace().least_tokens(1_000_000), 0);
+}
+
+#[test]
+fn one_that_loses_nothing_promises_as_many_as_its_longest_tokens_fill() {
+    // `<|start|>`, 9 bytes.
+    assert_eq!(byte_level().least_tokens(9_001), 1_001);
+    assert_eq!(byte_level().least_tokens(0), 0);
+}
+
+#[test]
+fn a_normalizer_that_folds_or_a_byte_that_is_missing_ends_the_promise() {
+    let with = |path: &str, value: Value| {
+        let mut json = byte_level_json();
+        *json.pointer_mut(path).expect("it has one") = value;
+        Tokenizer::from_bytes(json.to_string().as_bytes()).expect("valid").least_tokens(1000)
+    };
+    assert!(with("/normalizer", Value::Null) > 0);
+    assert_eq!(with("/normalizer", json!({"type": "NFC"})), 0);
+    assert_eq!(with("/normalizer", json!({"type": "Strip", "strip_left": true, "strip_right": true})), 0);
+    assert_eq!(with("/pre_tokenizer", json!({"type": "WhitespaceSplit"})), 0);
+    assert_eq!(with("/added_tokens/0/lstrip", json!(true)), 0);
+    let removed = json!({"type": "Split", "pattern": {"String": "x"}, "behavior": "Removed", "invert": false});
+    assert_eq!(with("/pre_tokenizer", json!({"type": "Sequence", "pretokenizers": [removed]})), 0);
+}
+
+proptest! {
+    /// What is promised is kept, on texts that a token can stand for much of.
+    #[test]
+    fn no_text_has_fewer_tokens_than_its_length_promises(text in "([a-eho ]|hell|▁|é|<[|]end[|]>|\\PC){0,40}") {
+        for tokenizer in [byte_level(), byte_fallback()] {
+            let tokens = tokenizer.encode(&text, false).expect("encodes").ids.len();
+            prop_assert!(tokens >= tokenizer.least_tokens(text.len()), "{tokens} of {} bytes", text.len());
         }
     }
 }

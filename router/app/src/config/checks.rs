@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use headrace_http::{ApiKeys, Surface};
 use headrace_scheduler::Tokens;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -13,7 +14,7 @@ use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, Rope, S
 use crate::flags::scheduling::{Policy, SchedulingFlags};
 use crate::flags::variables::Idle;
 use crate::flags::{
-    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, TelemetryFlags,
+    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, SurfaceFlags, TelemetryFlags,
     Verdict,
 };
 
@@ -309,6 +310,24 @@ fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
         validation_workers: flags.validation_workers,
         tokenizer_config: flags.tokenizer_config_path,
         compute_type: flags.compute_type,
+        surface: surface(&flags.surface)?,
+    })
+}
+
+fn surface(flags: &SurfaceFlags) -> Result<Surface, ConfigError> {
+    at_least_one("--request-timeout", flags.request_timeout)?;
+    for (number, key) in (1..).zip(&flags.api_key) {
+        // What a header can hold, less the spaces that it may lose.
+        if key.expose().is_empty() || !key.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ConfigError::ApiKey { number });
+        }
+    }
+    let ping = Duration::from_secs(flags.sse_ping_interval);
+    Ok(Surface {
+        api_keys: ApiKeys::new(flags.api_key.iter().map(|key| key.expose())),
+        sse_ping: (!ping.is_zero()).then_some(ping),
+        request_timeout: flags.request_timeout.map(|seconds| Duration::from_secs(seconds.into())),
+        kserve: flags.kserve,
     })
 }
 

@@ -69,6 +69,10 @@ pub enum ConfigError {
     NotADirectory { flag: &'static str, path: PathBuf },
     #[error("--hostname {given} is neither an IP address nor a name of this machine: {reason}")]
     Hostname { given: String, reason: String },
+    #[error(
+        "--api-key number {number} is empty or has spaces or other characters that no header can hold; write another"
+    )]
+    ApiKey { number: u32 },
     #[error("--cors-allow-origin {given} is no origin; write a scheme and a host, such as https://example.org")]
     Origin { given: String },
     #[error(

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use headrace_http::Surface;
 use headrace_scheduler::Tokens;
 use headrace_shard::ShardAddress;
 
@@ -150,6 +151,8 @@ pub struct HttpConfig {
     pub tokenizer_config: Option<PathBuf>,
     /// `None`: the shard's device.
     pub compute_type: Option<String>,
+    /// Keys are digests here already.
+    pub surface: Surface,
 }
 
 #[derive(Clone, Debug)]

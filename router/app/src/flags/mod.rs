@@ -21,6 +21,7 @@ pub mod scheduling;
 pub mod serve;
 pub mod shared;
 pub mod simulate;
+pub mod surface;
 pub mod telemetry;
 mod tools;
 pub mod variables;
@@ -41,6 +42,7 @@ pub use scheduling::SchedulingFlags;
 pub use serve::{Device, Dtype, RopeScaling, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
+pub use surface::SurfaceFlags;
 pub use telemetry::TelemetryFlags;
 use variables::Idle;
 

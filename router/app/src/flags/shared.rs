@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
-use super::numbers;
+use super::{SurfaceFlags, numbers};
 
 /// What one request may ask for.
 #[derive(Debug, Args)]
@@ -109,6 +109,8 @@ pub struct HttpFlags {
     /// A tokenizer_config.json to read instead of the model's.
     #[arg(long, env, value_name = "FILE")]
     pub tokenizer_config_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub surface: SurfaceFlags,
 }
 
 /// How the process speaks and ends.

@@ -190,13 +190,23 @@ pub fn post(address: &str, path: &str, body: &str) -> (u16, String) {
     answer(send(address, path, body))
 }
 
+/// The same, with further headers.
+pub fn post_with(address: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    answer(send_with(address, path, headers, body))
+}
+
 /// Sends a request and leaves the answer to be read.
 pub fn send(address: &str, path: &str, body: &str) -> BufReader<TcpStream> {
+    send_with(address, path, &[], body)
+}
+
+fn send_with(address: &str, path: &str, headers: &[(&str, &str)], body: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a good duration");
+    let headers: String = headers.iter().map(|(name, value)| format!("\r\n{name}: {value}")).collect();
     let head =
         format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json");
-    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("it reads");
+    write!(stream, "{head}{headers}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("it reads");
     BufReader::new(stream)
 }
 

@@ -49,7 +49,7 @@ fn probed(outcome: Result<(), String>) -> Result<StatusCode, ApiError> {
     outcome.map(|()| StatusCode::OK).map_err(|reason| ApiError::Unhealthy { reason })
 }
 
-struct HealthErrors;
+pub(crate) struct HealthErrors;
 
 impl IntoResponses for HealthErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {

@@ -6,6 +6,7 @@ pub(crate) mod docs;
 pub(crate) mod generate;
 pub(crate) mod health;
 pub(crate) mod info;
+pub(crate) mod kserve;
 pub(crate) mod metrics;
 pub(crate) mod stream;
 pub(crate) mod tokenize;

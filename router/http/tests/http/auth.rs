@@ -2,7 +2,8 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use headrace_http::{ApiKeys, Surface};
+use headrace_http::{ApiKeys, Limits, Surface};
+use headrace_scheduler::PolicyKind;
 use serde_json::{Value, json};
 
 use crate::world::{Answer, Setup, World, post};
@@ -89,4 +90,31 @@ async fn a_browser_may_send_its_key_from_anywhere() {
     assert_eq!(answer.header("access-control-allow-origin"), "*");
     // A browser takes `*` for every header but this one.
     assert_eq!(answer.header("access-control-allow-headers"), "authorization,content-type");
+}
+
+#[tokio::test]
+async fn a_key_is_the_tenant_of_requests_that_name_none() {
+    let limits = Limits { max_concurrent_requests: 2, fair_tenants: true, ..Setup::default().limits };
+    let surface = Surface { api_keys: ApiKeys::new(["first", "second"]), ..Surface::default() };
+    let world = World::with(Setup { limits, surface, policy: PolicyKind::Fair, ..Setup::default() }).await;
+    world.handle.stall();
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        let mut request = post("/generate_stream", body().to_string());
+        request.headers_mut().insert("authorization", "Bearer first".parse().unwrap());
+        running.push(world.open(request).await);
+    }
+    let wrong = |authorization: &'static str, tenant: Option<&'static str>| {
+        let mut request = post("/generate", json!({"inputs": ""}).to_string());
+        request.headers_mut().insert("authorization", authorization.parse().unwrap());
+        if let Some(tenant) = tenant {
+            request.headers_mut().insert("x-tenant-id", tenant.parse().unwrap());
+        }
+        world.send(request)
+    };
+    // The first key's tenant has all places; another tenant gets one, and is told what is wrong with its request.
+    assert_eq!(wrong("Bearer first", None).await.status, 429);
+    assert_eq!(wrong("Bearer second", None).await.status, 422);
+    assert_eq!(wrong("Bearer first", Some("other")).await.status, 422);
+    assert_eq!(wrong("Bearer second", Some("key-1")).await.status, 429);
 }

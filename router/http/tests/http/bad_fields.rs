@@ -223,3 +223,17 @@ async fn best_of_can_be_switched_off() {
     let error = refusal(&world, json!({"best_of": 2, "do_sample": true})).await;
     assert!(error.contains("`best_of` != 1 is not allowed for this endpoint"), "{error}");
 }
+
+#[tokio::test]
+async fn a_text_that_no_tokens_could_make_short_enough_is_refused_unread() {
+    let world = World::new().await;
+    // The longest token has 7 bytes.
+    let text = "x".repeat(7 * 100 + 1);
+    for path in ["/generate", "/"] {
+        let answer = world.post(path, json!({"inputs": text})).await;
+        assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"));
+        assert!(answer.error().contains("Given: at least 101."), "{}", answer.error());
+    }
+    let truncated = json!({"inputs": text, "parameters": {"truncate": 5, "max_new_tokens": 1}});
+    assert_eq!(world.post("/generate", truncated).await.status, 200);
+}

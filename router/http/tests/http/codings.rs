@@ -81,3 +81,10 @@ async fn what_becomes_too_large_is_413_however_small_it_comes() {
     assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (413, "payload_too_large"));
     assert!(answer.error().contains("300000"), "{}", answer.error());
 }
+
+#[tokio::test]
+async fn what_becomes_long_within_the_limit_is_read() {
+    let world = World::new().await;
+    let long = [body(), vec![b' '; 250_000]].concat();
+    assert_eq!(send(&world, &["gzip"], gzip(&long)).await.status, 200);
+}

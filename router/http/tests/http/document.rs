@@ -3,7 +3,9 @@
 use axum::body::Body;
 use axum::http::Request;
 
-use crate::world::World;
+use headrace_http::{ApiKeys, Surface};
+
+use crate::world::{Setup, World};
 
 fn get(path: &str) -> Request<Body> {
     Request::get(path).body(Body::empty()).unwrap()
@@ -11,7 +13,8 @@ fn get(path: &str) -> Request<Body> {
 
 #[tokio::test]
 async fn the_document_is_served_as_it_is_printed() {
-    let answer = World::new().await.get("/api-doc/openapi.json").await;
+    let surface = Surface { kserve: true, ..Surface::default() };
+    let answer = World::with(Setup { surface, ..Setup::default() }).await.get("/api-doc/openapi.json").await;
     assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
     assert_eq!(answer.text, headrace_http::openapi_json());
 }
@@ -71,4 +74,20 @@ async fn the_page_shows_our_document_and_asks_nobody_about_it() {
     let script = World::new().await.get("/docs/swagger-initializer.js").await.text;
     assert!(script.contains("../api-doc/openapi.json"), "{script}");
     assert!(script.contains(r#""validatorUrl": "none""#), "{script}");
+}
+
+#[tokio::test]
+async fn the_document_shows_only_routes_that_are_there() {
+    let document = World::new().await.get("/api-doc/openapi.json").await.json();
+    assert!(document["paths"].as_object().unwrap().keys().all(|path| !path.starts_with("/v2")));
+}
+
+#[tokio::test]
+async fn a_server_with_keys_says_which_routes_ask_for_one() {
+    let surface = Surface { api_keys: ApiKeys::new(["a"]), ..Surface::default() };
+    let world = World::with(Setup { surface, ..Setup::default() }).await;
+    let document = world.get("/api-doc/openapi.json").await.json();
+    assert_eq!(document["paths"]["/generate"]["post"]["security"], serde_json::json!([{"api_key": []}]));
+    assert!(document["paths"]["/info"]["get"]["security"].is_null());
+    assert_eq!(document["components"]["securitySchemes"]["api_key"]["scheme"], "bearer");
 }

@@ -1,41 +1,12 @@
 //! What depends on real connections.
 
-use std::net::SocketAddr;
-
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+use crate::raw::{connect, read_until, request};
 use crate::world::{World, soon};
-
-fn request(path: &str, tokens: u32) -> String {
-    let body = json!({"inputs": "Hello", "parameters": {"max_new_tokens": tokens}}).to_string();
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-async fn connect(address: SocketAddr, bytes: impl AsRef<[u8]>) -> TcpStream {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(bytes.as_ref()).await.unwrap();
-    stream
-}
-
-/// Reads until `end` has come, or the connection ends.
-async fn read_until(stream: &mut TcpStream, end: &str) -> String {
-    let mut text = String::new();
-    let mut piece = [0; 4096];
-    while !text.contains(end) {
-        let read = soon(stream.read(&mut piece)).await.unwrap();
-        if read == 0 {
-            break;
-        }
-        text.push_str(&String::from_utf8_lossy(&piece[..read]));
-    }
-    text
-}
 
 #[tokio::test]
 async fn a_client_that_leaves_mid_stream_frees_everything() {

@@ -24,12 +24,16 @@ fn special(id: usize, content: &str) -> Value {
 
 /// Byte-level BPE as GPT-2's: all 256 bytes, a few merges, `<|end|>` (259) and `<|start|>` (260).
 pub fn byte_level() -> Arc<Tokenizer> {
+    load(byte_level_json())
+}
+
+pub fn byte_level_json() -> Value {
     let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let (own, moved): (Vec<u32>, Vec<u32>) = (0..256).partition(|&byte| printable(byte));
     let shifted = (0..moved.len() as u32).map(|place| 0x100 + place);
     let alphabet = own.into_iter().chain(shifted).filter_map(char::from_u32).map(String::from);
     let merged = ["he", "ll", "hell"].map(String::from);
-    load(json!({
+    json!({
         "version": "1.0",
         "added_tokens": [special(259, "<|end|>"), special(260, "<|start|>")],
         "normalizer": null,
@@ -48,7 +52,7 @@ pub fn byte_level() -> Arc<Tokenizer> {
             "vocab": vocabulary(alphabet.chain(merged)),
             "merges": ["h e", "l l", "he ll"],
         },
-    }))
+    })
 }
 
 /// First id of the 256 byte tokens of [`byte_fallback`].

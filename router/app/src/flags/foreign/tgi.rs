@@ -17,7 +17,6 @@ const NO_TRACES: Verdict = NoEffect("traces are not exported in this version");
 
 #[rustfmt::skip]
 pub const FLAGS: &[Foreign] = &[
-    row("api-key", "API_KEY", Value, NotAvailable("leave it out, and let a proxy check keys")),
     row("quantize", "QUANTIZE", Value, UNQUANTIZED).unless(&["none"]),
     row("speculate", "SPECULATE", Value, NoEffect("tokens are computed one by one; the answers are the same")).unless(&["0"]),
     row("kv-cache-dtype", "KV_CACHE_DTYPE", Value, NoEffect("the KV cache has the type of --dtype")).unless(&["auto"]),
