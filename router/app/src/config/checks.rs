@@ -14,8 +14,8 @@ use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, Rope, S
 use crate::flags::scheduling::{Policy, SchedulingFlags};
 use crate::flags::variables::Idle;
 use crate::flags::{
-    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, SurfaceFlags, TelemetryFlags,
-    Verdict,
+    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, SurfaceFlags,
+    TelemetryFlags, Verdict,
 };
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
