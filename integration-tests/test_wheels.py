@@ -37,6 +37,20 @@ def test_there_is_a_wheel_for_the_binary_and_one_for_each_package(wheels: list[P
     assert "none-any" not in wheels[1].name, "the kernels are compiled: their wheel is for one platform"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["text-generation-launcher", "--help"], "Usage: text-generation-launcher"),
+        (["text-generation-router", "--help"], "Usage: text-generation-router"),
+        (["text-generation-server", "--help"], "usage: text-generation-server"),
+    ],
+    ids=["launcher", "router", "server"],
+)
+def test_text_generation_inferences_programs_are_installed_too(words: list[str], said: str, elsewhere: Path) -> None:
+    program = str(elsewhere / "bin" / words[0])
+    assert said in subprocess.run([program, *words[1:]], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 def test_the_installed_binary_serves(elsewhere: Path, launch: Callable[..., Server]) -> None:
     where = [str(elsewhere / "bin" / "python"), "-c", "import headrace_server as s; print(s.__file__)"]
     assert str(elsewhere) in subprocess.run(where, check=True, stdout=subprocess.PIPE, text=True, cwd="/").stdout

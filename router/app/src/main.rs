@@ -46,6 +46,10 @@ fn main() -> ExitCode {
     let (flags, show) = match task {
         Task::Run(flags) => (flags, false),
         Task::Show(flags) => (flags, true),
+        Task::PrintSchema => {
+            show::print(&headrace_http::openapi_json());
+            return ExitCode::SUCCESS;
+        }
         Task::WriteReference(directory) => {
             return match reference::write(&directory) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -60,7 +64,7 @@ fn main() -> ExitCode {
     };
     let json = config.service().is_some_and(|service| service.logs.json);
     if show {
-        show::print(&config, origins);
+        show::print(&show::configuration(&config, origins));
         return ExitCode::SUCCESS;
     }
     match run(config) {

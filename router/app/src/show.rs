@@ -6,11 +6,16 @@ use crate::config::{Config, ServiceConfig};
 use crate::flags::{Origin, Origins, Setting};
 use crate::python::Python;
 
-/// Prints a table to standard output. A reader that closes it early is no failure.
-pub fn print(config: &Config, mut origins: Origins) {
+/// Prints lines to standard output. A reader that closes it early is no failure.
+pub fn print(text: &str) {
+    let _ = std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes());
+}
+
+/// A table of all settings, and the warnings.
+pub fn configuration(config: &Config, mut origins: Origins) -> String {
     derive(config, &mut origins);
     let warnings = config.service().map_or(&[][..], |service| &service.warnings);
-    let _ = std::io::stdout().write_all(table(&origins, warnings).as_bytes());
+    table(&origins, warnings)
 }
 
 /// Values that the checked configuration has and the flags have not.
@@ -81,7 +86,7 @@ fn table(origins: &Origins, warnings: &[String]) -> String {
     for warning in warnings {
         text += &format!("\nwarning: {warning}");
     }
-    if warnings.is_empty() { text } else { text + "\n" }
+    text
 }
 
 fn value(setting: &Setting) -> String {

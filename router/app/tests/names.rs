@@ -4,7 +4,7 @@ mod harness;
 
 use std::path::PathBuf;
 
-use harness::{Headrace, text, tiny_model};
+use harness::{Headrace, get, text, tiny_model};
 use tempfile::TempDir;
 
 /// A link to the binary by another name.
@@ -46,4 +46,24 @@ fn the_router_looks_for_its_shard_where_text_generation_server_listens() {
     let shown = Headrace::start_with(&words, &[("TMPDIR", text(model.path()))]).output();
     let socket = shown.lines().find(|line| line.contains("master-shard-uds-path")).expect("a line");
     assert!(socket.contains(text(&model.path().join("text-generation-server-0"))), "{socket}");
+}
+
+#[test]
+fn print_schema_prints_the_document_that_the_server_serves() {
+    let model = tiny_model();
+    let mut server = Headrace::start(&[
+        "router",
+        "--fake-shard",
+        "--hostname",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--model-id",
+        text(model.path()),
+    ]);
+    let (_, served) = get(&server.address(), "/api-doc/openapi.json");
+    let document = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    for words in [&["print-schema"][..], &["text-generation-router", "print-schema"]] {
+        assert_eq!(document(&Headrace::start(words).output()), document(&served));
+    }
 }

@@ -52,6 +52,8 @@ pub enum Task {
     Run(Flags),
     /// Print the configuration instead of running it.
     Show(Flags),
+    /// Print the OpenAPI document.
+    PrintSchema,
     /// Write the pages of docs/reference here.
     WriteReference(PathBuf),
 }
@@ -93,6 +95,7 @@ pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Task, clap::Err
             Task::Run(flags) => Ok(Task::Show(flags)),
             other => Ok(other),
         },
+        Some((tools::PRINT_SCHEMA, _)) => Ok(Task::PrintSchema),
         Some((tools::REFERENCE, matches)) => Ok(Task::WriteReference(tools::directory(matches))),
         _ => flags(program, &command, &matches, &words).map(Task::Run),
     }
@@ -130,7 +133,8 @@ fn command(program: Program) -> clap::Command {
             ServeFlags::augment_args(single("Start the model's shard and serve it over HTTP")).mut_args(argument)
         }
         Program::Router => {
-            RouterFlags::augment_args(single("Serve over HTTP with a shard that runs elsewhere")).mut_args(argument)
+            let command = RouterFlags::augment_args(single("Serve over HTTP with a shard that runs elsewhere"));
+            command.subcommand(tools::print_schema()).subcommand_negates_reqs(true).mut_args(argument)
         }
     }
 }
@@ -153,7 +157,7 @@ fn argument(arg: clap::Arg) -> clap::Arg {
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, clap::Error> {
     read(words).map(|task| match task {
         Task::Run(flags) | Task::Show(flags) => flags,
-        Task::WriteReference(_) => panic!("no flags"),
+        Task::PrintSchema | Task::WriteReference(_) => panic!("no flags"),
     })
 }
 

@@ -10,14 +10,20 @@ use super::program::Program;
 
 pub const CONFIG: &str = "config";
 
+pub const PRINT_SCHEMA: &str = "print-schema";
 pub const REFERENCE: &str = "reference";
 
 const WORDS: &str = "words";
 const DIRECTORY: &str = "directory";
 
 /// Added to those of [`Commands`].
-pub fn commands() -> [Command; 2] {
-    [config(), reference()]
+pub fn commands() -> [Command; 3] {
+    [config(), print_schema(), reference()]
+}
+
+/// A command of `text-generation-router` too.
+pub fn print_schema() -> Command {
+    Command::new(PRINT_SCHEMA).about("Print the OpenAPI document of the routes; start nothing")
 }
 
 fn config() -> Command {
