@@ -228,7 +228,7 @@ fn an_answer_that_takes_longer_than_the_request_timeout_is_given_up() {
     let (status, body) = post(&address, "/generate", ENDLESS);
     assert!(status == 504 && body.contains("--request-timeout"), "{status}: {body}");
     let stream = rest(send(&address, "/generate_stream", ENDLESS));
-    assert!(stream.trim_end().ends_with(r#""error_type":"timeout"}"#), "{stream}");
+    assert!(stream.contains(r#""error_type":"timeout"}"#), "{stream}");
     assert_eq!(post(&address, "/generate", SHORT).0, 200);
 }
 

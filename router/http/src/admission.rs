@@ -14,6 +14,7 @@ use crate::invalid::Invalid;
 use crate::parameters::Parameters;
 use crate::permits::Permit;
 use crate::state::ServerState;
+use crate::tokenization::LONG_BYTES;
 use crate::validation::{self, Checked, Delivery};
 
 /// What is to be continued.
@@ -117,10 +118,11 @@ impl Prompt {
         }
     }
 
-    /// It has no fewer, as far as can be said without reading it.
+    /// It has no fewer, as far as can be said without reading it. Of a short text nothing is said: it is soon counted.
     fn least_tokens(&self, state: &ServerState) -> usize {
         match self {
-            Self::Text(text) => state.tokenizer.least_tokens(text.len()),
+            Self::Text(text) if text.len() > LONG_BYTES => state.tokenizer.least_tokens(text.len()),
+            Self::Text(_) => 0,
             Self::Tokens(tokens) => tokens.len(),
             Self::Chat(_) => 0,
         }

@@ -208,11 +208,11 @@ async fn prompt_and_answer_may_fill_the_total_exactly() {
 }
 
 #[tokio::test]
-async fn a_huge_prompt_is_counted_exactly() {
-    let body = json!({"inputs": "word ".repeat(40_000), "parameters": {"max_new_tokens": 1}});
+async fn a_long_prompt_is_counted_exactly() {
+    let body = json!({"inputs": "word ".repeat(13_000), "parameters": {"max_new_tokens": 1}});
     let answer = World::new().await.post("/generate", body).await;
     assert_eq!(answer.status, 422);
-    assert!(answer.error().contains("Given: 200000 `inputs` tokens"), "{}", answer.error());
+    assert!(answer.error().contains("Given: 65000 `inputs` tokens"), "{}", answer.error());
 }
 
 #[tokio::test]
@@ -225,14 +225,17 @@ async fn best_of_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn a_text_that_no_tokens_could_make_short_enough_is_refused_unread() {
+async fn a_huge_prompt_that_no_tokens_could_make_short_enough_is_refused_unread() {
     let world = World::new().await;
     // The longest token has 7 bytes.
-    let text = "x".repeat(7 * 100 + 1);
-    for path in ["/generate", "/"] {
-        let answer = world.post(path, json!({"inputs": text})).await;
+    let text = "x".repeat(70_001);
+    for (path, parameters, told) in [
+        ("/generate", json!({}), "Given: at least 10001."),
+        ("/", json!({"max_new_tokens": 5}), "Given: at least 10001 `inputs` tokens and 5 `max_new_tokens`"),
+    ] {
+        let answer = world.post(path, json!({"inputs": text, "parameters": parameters})).await;
         assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"));
-        assert!(answer.error().contains("Given: at least 101."), "{}", answer.error());
+        assert!(answer.error().contains(told), "{}", answer.error());
     }
     let truncated = json!({"inputs": text, "parameters": {"truncate": 5, "max_new_tokens": 1}});
     assert_eq!(world.post("/generate", truncated).await.status, 200);

@@ -2,7 +2,7 @@
 
 use super::Foreign;
 use super::Shape::{self, Switch, Toggle, Value};
-use super::Verdict::{self, NoEffect, NotAvailable};
+use super::Verdict::{self, NoEffect};
 
 pub const HEADING: &str = "Known from Text Generation Inference";
 
