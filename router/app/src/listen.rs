@@ -85,6 +85,8 @@ mod tests {
             tokenizer_config: None,
             compute_type: None,
             surface: headrace_http::Surface::default(),
+            chat_template: None,
+            no_special_tokens_in_messages: false,
         }
     }
 

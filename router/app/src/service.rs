@@ -14,12 +14,13 @@ use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
 use headrace_telemetry::table;
 use headrace_text::Tokenizer;
+use headrace_text::chat::ChatPrompts;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::chat_templates;
-use crate::config::ServiceConfig;
+use crate::config::{HttpConfig, ServiceConfig};
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
 use crate::listen::Door;
@@ -75,7 +76,8 @@ pub async fn start(
         timeline.mark("loading weights");
         Ok::<_, Failure>((shard, facts))
     };
-    let ((shard, facts), tokenizer) = tokio::try_join!(reach, load_tokenizer(model.dir.clone()))?;
+    let ((shard, facts), (tokenizer, chat_prompts)) =
+        tokio::try_join!(reach, load_text(model.dir.clone(), &config.http))?;
     timeline.mark("waiting for the tokenizer");
     door.front.doing("warming up");
     let pool = shard.warmup(&defaults::warmup_limits(config, &facts)?).await?;
@@ -95,7 +97,7 @@ pub async fn start(
     let state = ServerState::new(ServerParts {
         engine: engine.clone(),
         tokenizer,
-        chat_templates: chat_templates::read(&model.dir, &config.http),
+        chat_prompts,
         limits,
         surface: config.http.surface.clone(),
         info: server_info(config, &model, &facts, &agreed),
@@ -199,10 +201,16 @@ fn known(mut eos: Vec<TokenId>, vocab_size: u32) -> Vec<TokenId> {
     eos
 }
 
-async fn load_tokenizer(dir: PathBuf) -> Result<Arc<Tokenizer>, Failure> {
-    let loading = tokio::task::spawn_blocking(move || Tokenizer::from_dir(&dir));
-    let tokenizer = loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?;
-    Ok(Arc::new(tokenizer?))
+/// The tokenizer, and what makes prompts of chats.
+async fn load_text(dir: PathBuf, config: &HttpConfig) -> Result<(Arc<Tokenizer>, ChatPrompts), Failure> {
+    let config = config.clone();
+    let loading = tokio::task::spawn_blocking(move || {
+        let tokenizer = Arc::new(Tokenizer::from_dir(&dir)?);
+        let templates = chat_templates::read(&dir, &config);
+        let prompts = ChatPrompts::new(templates, tokenizer.clone(), config.no_special_tokens_in_messages);
+        Ok((tokenizer, prompts))
+    });
+    loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?
 }
 
 /// What never changes of a server, as metrics.

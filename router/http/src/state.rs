@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use headrace_engine::Engine;
 use headrace_telemetry::MetricsHandle;
 use headrace_text::Tokenizer;
-use headrace_text::chat::ChatTemplates;
+use headrace_text::chat::ChatPrompts;
 
 use crate::metrics::RequestMetrics;
 use crate::permits::Permits;
@@ -104,7 +104,7 @@ impl ServerInfo {
 pub struct ServerParts {
     pub engine: Engine,
     pub tokenizer: Arc<Tokenizer>,
-    pub chat_templates: ChatTemplates,
+    pub chat_prompts: ChatPrompts,
     pub limits: Limits,
     pub surface: Surface,
     pub info: ServerInfo,
@@ -122,7 +122,7 @@ pub struct ServerState(Arc<Shared>);
 pub struct Shared {
     pub(crate) engine: Engine,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) chat_templates: ChatTemplates,
+    pub(crate) chat_prompts: ChatPrompts,
     pub(crate) limits: Limits,
     pub(crate) surface: Surface,
     pub(crate) info: ServerInfo,
@@ -137,7 +137,7 @@ pub struct Shared {
 
 impl ServerState {
     pub fn new(parts: ServerParts) -> Self {
-        let ServerParts { engine, tokenizer, chat_templates, limits, surface, info, metrics, cors_origins } = parts;
+        let ServerParts { engine, tokenizer, chat_prompts, limits, surface, info, metrics, cors_origins } = parts;
         let tokenization = Tokenization::new(tokenizer.clone(), limits.validation_workers, Permits::most(&limits));
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
@@ -146,7 +146,7 @@ impl ServerState {
             tokenization,
             engine,
             tokenizer,
-            chat_templates,
+            chat_prompts,
             limits,
             surface,
             info,

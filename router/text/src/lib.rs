@@ -12,6 +12,7 @@ mod detokenizer;
 mod error;
 mod least;
 mod pieces;
+mod sections;
 mod stop;
 mod tokenizer;
 mod utf8;

@@ -110,6 +110,11 @@ impl Tokenizer {
         self.inner.token_to_id(text)
     }
 
+    /// The tokenizer itself, to make another of.
+    pub(crate) fn inner(&self) -> &tokenizers::Tokenizer {
+        &self.inner
+    }
+
     pub(crate) fn pieces(&self) -> Option<&Pieces> {
         self.pieces.as_ref()
     }

@@ -361,3 +361,85 @@ fn a_message_that_is_not_shown_cannot_be_continued() {
     let error = ending(CHAT, json!(null), Ending::Continue { trim: true }).expect_err("no text");
     assert!(error.to_string().contains("no text to continue"), "{error}");
 }
+
+fn call(arguments: Value) -> Value {
+    json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": arguments}}]},
+    ])
+}
+
+#[test]
+fn null_beside_calls_is_empty_text() {
+    let template = "{% for m in messages %}[{{ m.content }}]{{ m.content is none }}{% endfor %}";
+    assert_eq!(render(template, &conversation(call(json!({})), json!({}))).as_deref(), Ok("[Hi]False[]False"));
+}
+
+const ARGUMENTS: &str = "{{ messages[1].tool_calls[0].function.arguments | tojson }}";
+
+#[test]
+fn arguments_that_come_as_json_text_are_an_object_to_the_template() {
+    for (arguments, expected) in [
+        (json!("{\"b\": 1.0, \"a\": [\"é\"]}"), "{\"b\": 1.0, \"a\": [\"é\"]}"),
+        (json!({"b": 1, "a": 2}), "{\"b\": 1, \"a\": 2}"),
+        (json!(" "), "{}"),
+        (json!("no json"), "\"no json\""),
+    ] {
+        assert_eq!(render(ARGUMENTS, &conversation(call(arguments), json!({}))).as_deref(), Ok(expected));
+    }
+}
+
+#[test]
+fn a_template_that_needs_arguments_as_text_gets_the_text_as_it_came() {
+    let template = "{{ '>' + messages[1].tool_calls[0].function.arguments }}";
+    let chat = conversation(call(json!("{\"a\":1}")), json!({}));
+    assert_eq!(render(template, &chat).as_deref(), Ok(">{\"a\":1}"));
+    assert!(
+        render(template, &conversation(call(json!({"a": 1})), json!({}))).is_err(),
+        "that is not what the client sent"
+    );
+}
+
+fn in_parts() -> Conversation {
+    let parts = json!([{"type": "text", "text": "One, "}, {"type": "text", "text": "two"}]);
+    conversation(json!([{"role": "user", "content": parts}]), json!({}))
+}
+
+#[test]
+fn parts_are_joined_for_a_template_that_knows_only_text() {
+    for template in ["{{ messages[0].content }}", "{{ '>' + messages[0].content }}", "{{ messages[0].content | trim }}"]
+    {
+        let text = render(template, &in_parts()).expect(template);
+        assert_eq!(text.trim_start_matches('>'), "One, two", "{template}");
+    }
+}
+
+#[test]
+fn parts_stay_parts_for_a_template_that_knows_them() {
+    let template = "{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}";
+    assert_eq!(render(template, &in_parts()).as_deref(), Ok("<One, ><two>"));
+}
+
+#[test]
+fn a_template_that_refuses_parts_in_its_own_words_is_not_asked_again() {
+    let template = "{% if messages[0].content is not string %}{{ raise_exception('text only') }}{% endif %}";
+    assert_eq!(render(template, &in_parts()), Err(TemplateError::Raised { message: "text only".into() }));
+}
+
+#[test]
+fn tools_follow_the_last_message_where_the_template_has_no_place_for_them() {
+    let mut chat = conversation(json!([{"role": "user", "content": "Hi"}]), json!({}));
+    chat.tools = Some(vec![json!({"type": "function", "function": {"name": "now"}})]);
+    let text = render("{{ messages[0].content }}", &chat).expect("it renders");
+    assert!(text.starts_with("Hi\n---\n[{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]\n"), "{text}");
+    assert_eq!(render("{{ messages[0].content }}{{ tools | length }}", &chat).as_deref(), Ok("Hi1"));
+}
+
+#[test]
+fn a_prompt_about_tools_follows_the_last_message() {
+    let chat = Conversation {
+        tool_prompt: Some("Call one.".into()),
+        ..conversation(json!([{"role": "user", "content": "Hi"}]), json!({}))
+    };
+    assert_eq!(render("{{ messages[0].content }}", &chat).as_deref(), Ok("Hi\n---\nCall one."));
+}

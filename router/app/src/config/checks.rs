@@ -289,6 +289,7 @@ fn permille(ratio: f32) -> Result<u32, ConfigError> {
 
 fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
     file_exists("--tokenizer-config-path", flags.tokenizer_config_path.as_deref())?;
+    file_exists("--chat-template", flags.chat_template.as_deref())?;
     at_least_one("--validation-workers", Some(flags.validation_workers))?;
     at_least_one("--payload-limit", Some(flags.payload_limit.min(1) as u32))?;
     let origins = match flags.allowed_origins {
@@ -311,6 +312,8 @@ fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
         tokenizer_config: flags.tokenizer_config_path,
         compute_type: flags.compute_type,
         surface: surface(&flags.surface)?,
+        chat_template: flags.chat_template,
+        no_special_tokens_in_messages: flags.no_special_tokens_in_messages,
     })
 }
 

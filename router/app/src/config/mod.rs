@@ -153,6 +153,9 @@ pub struct HttpConfig {
     pub compute_type: Option<String>,
     /// Keys are digests here already.
     pub surface: Surface,
+    /// Instead of the model's own.
+    pub chat_template: Option<PathBuf>,
+    pub no_special_tokens_in_messages: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -106,11 +106,18 @@ pub struct HttpFlags {
     /// Threads that validate and tokenize prompts.
     #[arg(long, env, value_name = "THREADS", default_value_t = 2)]
     pub validation_workers: u32,
-    /// A tokenizer_config.json to read instead of the model's.
+    /// A tokenizer_config.json to read instead of the model's: its chat template and special tokens.
     #[arg(long, env, value_name = "FILE")]
     pub tokenizer_config_path: Option<PathBuf>,
     #[command(flatten)]
     pub surface: SurfaceFlags,
+    /// A file with the chat template to use instead of the model's: Jinja, as transformers renders it.
+    #[arg(long, env, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+    /// In chats, text of a message that spells a special token stays text: a user who types `<|im_end|>` ends no turn.
+    /// Only the template writes special tokens then. Off, as in Text Generation Inference.
+    #[arg(long, env, value_parser = BoolishValueParser::new())]
+    pub no_special_tokens_in_messages: bool,
 }
 
 /// How the process speaks and ends.

@@ -19,6 +19,9 @@ pub(crate) struct ChatInput {
     #[serde(default)]
     #[allow(dead_code, reason = "only a route that generates reads it")]
     pub tool_choice: Option<Value>,
+    /// What the model is told about calling tools, after the last message.
+    #[serde(default)]
+    pub tool_prompt: Option<String>,
     /// Further variables of the template, such as `enable_thinking`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]

@@ -4,5 +4,4 @@ mod body;
 mod prompt;
 
 pub(crate) use body::ChatInput;
-#[allow(unused_imports, reason = "a route may name what it gets")]
-pub(crate) use prompt::{ChatPrompt, prompt};
+pub(crate) use prompt::prompt;

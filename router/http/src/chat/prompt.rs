@@ -1,7 +1,6 @@
 //! A chat's prompt: rendered and tokenized beside the reactor.
 
-use headrace_text::Encoding;
-use headrace_text::chat::{Conversation, Ending, TemplateError};
+use headrace_text::chat::{ChatPrompt, Conversation, Ending, PromptError, TemplateError};
 use jiff::ZonedDateTime;
 
 use super::body::{ChatInput, Message};
@@ -9,27 +8,16 @@ use crate::error::ApiError;
 use crate::invalid::Invalid;
 use crate::state::ServerState;
 
-/// What the model is asked to go on with.
-#[derive(Clone, Debug)]
-pub(crate) struct ChatPrompt {
-    pub text: String,
-    /// Without tokens around it: the template has those that the model expects.
-    pub encoding: Encoding,
-}
-
 /// Renders the chat and tokenizes the text.
 pub(crate) async fn prompt(state: &ServerState, chat: ChatInput) -> Result<ChatPrompt, ApiError> {
     let conversation = conversation(chat)?;
     let bytes = bytes(&conversation);
     let shared = state.clone();
-    let made = state.tokenization.run(bytes, move || {
-        let now = ZonedDateTime::now().datetime();
-        let text = shared.chat_templates.render(&conversation, &now)?;
-        let encoding = shared.tokenizer.encode(&text, false);
-        let encoding = encoding.map_err(|error| Invalid::Tokenizer { reason: error.to_string() })?;
-        Ok(ChatPrompt { text, encoding })
-    });
-    made.await?
+    let make = move || shared.chat_prompts.make(conversation, &ZonedDateTime::now().datetime());
+    state.tokenization.run(bytes, make).await?.map_err(|error| match error {
+        PromptError::Template(error) => error.into(),
+        PromptError::Tokenizer(error) => Invalid::Tokenizer { reason: error.to_string() }.into(),
+    })
 }
 
 fn conversation(chat: ChatInput) -> Result<Conversation, ApiError> {
@@ -37,6 +25,7 @@ fn conversation(chat: ChatInput) -> Result<Conversation, ApiError> {
     Ok(Conversation {
         messages: chat.messages.into_iter().map(Message::into_inner).collect(),
         tools: chat.tools,
+        tool_prompt: chat.tool_prompt,
         documents: chat.documents,
         kwargs: chat.chat_template_kwargs.unwrap_or_default(),
         ending,

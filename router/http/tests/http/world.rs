@@ -11,7 +11,7 @@ use headrace_engine::{Engine, EngineConfig};
 use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
 use headrace_scheduler::{Config, PolicyKind, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
-use headrace_text::chat::ChatTemplates;
+use headrace_text::chat::{ChatPrompts, ChatTemplates};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -37,6 +37,8 @@ pub struct Setup {
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
     pub chat_templates: ChatTemplates,
+    /// Texts of messages are kept from becoming special tokens.
+    pub guarded: bool,
     pub policy: PolicyKind,
     pub max_batch_size: u32,
 }
@@ -58,6 +60,7 @@ impl Default for Setup {
             choices: ids("abcdefghijklmnopqrstuvwxyz"),
             pipeline_tag: None,
             chat_templates: ChatTemplates::default(),
+            guarded: false,
             policy: PolicyKind::Fcfs,
             max_batch_size: 8,
         }
@@ -106,7 +109,7 @@ impl World {
         let state = ServerState::new(ServerParts {
             engine: engine.clone(),
             tokenizer: tokenizer(),
-            chat_templates: setup.chat_templates,
+            chat_prompts: ChatPrompts::new(setup.chat_templates, tokenizer(), setup.guarded),
             limits: setup.limits,
             surface: setup.surface,
             info: info(setup.pipeline_tag),

@@ -11,6 +11,8 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     /// `None`: the request names no tools.
     pub tools: Option<Vec<Value>>,
+    /// What is said to the model about calling tools; `None`: nothing, where the template shows them itself.
+    pub tool_prompt: Option<String>,
     pub documents: Option<Vec<Value>>,
     /// Further variables of the template; they win over special tokens, not over the fields above.
     pub kwargs: Map<String, Value>,

@@ -7,9 +7,10 @@ use minijinja::{ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 
 use super::clock;
-use super::conversation::{Conversation, Ending};
+use super::conversation::{Conversation, Ending, Message};
 use super::error::TemplateError;
-use super::jinja::{FUEL, Program, Refusal};
+use super::jinja::{FUEL, Program, Refusal, from_json};
+use super::messages::{Form, append_text, append_tools};
 use crate::error::one_line;
 
 /// A chat template that is ready to render.
@@ -34,25 +35,40 @@ impl ChatTemplate {
         special_tokens: &Map<String, Json>,
         now: &DateTime,
     ) -> Result<String, TemplateError> {
-        let mut conversation = conversation.clone();
-        if let Ending::Continue { .. } = conversation.ending {
-            mark_end(&mut conversation)?;
-        }
-        let now = *now;
-        let strftime_now = Value::from_function(move |format: &str| clock::format(&now, format));
-        let mut variables: Vec<(String, Value)> = vec![("strftime_now".to_owned(), strftime_now)];
-        let given = special_tokens.iter().chain(&conversation.kwargs);
-        variables.extend(given.map(|(name, value)| (name.clone(), from_json(value))));
-        let messages = conversation.messages.into_iter().map(|message| from_json(&Json::Object(message)));
-        variables.push(("messages".to_owned(), messages.collect::<Vec<_>>().into()));
-        for (name, given) in [("tools", &conversation.tools), ("documents", &conversation.documents)] {
-            // A client may have put them among the further variables, as transformers allows.
-            if given.is_some() || !conversation.kwargs.contains_key(name) {
-                variables.push((name.to_owned(), list(given.as_deref())));
+        let mut first = None;
+        for form in Form::all(&conversation.messages) {
+            match self.render_as(form, conversation, special_tokens, now) {
+                Ok(text) if !form.is_misread(&conversation.messages, &text) => return Ok(text),
+                // Another form may be the one that it expects.
+                misread @ (Ok(_) | Err(TemplateError::Failed { .. } | TemplateError::MissingVariable { .. })) => {
+                    first.get_or_insert(misread);
+                }
+                refused => return first.unwrap_or(refused),
             }
         }
-        let open = conversation.ending == Ending::GenerationPrompt;
-        variables.push(("add_generation_prompt".to_owned(), open.into()));
+        first.unwrap_or(Err(TemplateError::NotFound))
+    }
+
+    fn render_as(
+        &self,
+        form: Form,
+        conversation: &Conversation,
+        special_tokens: &Map<String, Json>,
+        now: &DateTime,
+    ) -> Result<String, TemplateError> {
+        let mut messages = form.write(&conversation.messages);
+        if let Some(tools) = conversation.tools.as_deref().filter(|tools| !tools.is_empty())
+            && !self.variables.contains("tools")
+        {
+            append_tools(&mut messages, tools);
+        }
+        if let Some(prompt) = &conversation.tool_prompt {
+            append_text(&mut messages, &format!("\n---\n{prompt}"));
+        }
+        if let Ending::Continue { .. } = conversation.ending {
+            mark_end(&mut messages)?;
+        }
+        let variables = variables(conversation, messages, special_tokens, *now);
         let given: BTreeSet<String> = variables.iter().map(|(name, _)| name.clone()).collect();
         let rendered = self.program.render(Value::from_pairs(variables));
         let text = rendered.map_err(|error| self.failed(&error, &given))?;
@@ -63,6 +79,11 @@ impl ChatTemplate {
             Ending::Continue { trim } => cut_at_mark(text, trim),
             Ending::GenerationPrompt | Ending::Complete => Ok(text),
         }
+    }
+
+    /// Strings in its expressions: some of them are looked for in messages.
+    pub(super) fn constants(&self) -> BTreeSet<String> {
+        self.program.constants()
     }
 
     /// `given`: the variables that there were.
@@ -85,19 +106,28 @@ impl ChatTemplate {
     }
 }
 
-fn from_json(value: &Json) -> Value {
-    match value {
-        Json::Null => Value::from(()),
-        Json::Bool(value) => Value::from(*value),
-        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => Value::from(number),
-            (None, Some(number)) => Value::from(number),
-            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Object(fields) => Value::from_pairs(fields.iter().map(|(name, value)| (name.as_str(), from_json(value)))),
+/// What the template may read. Later ones win.
+fn variables(
+    conversation: &Conversation,
+    messages: Vec<Message>,
+    special_tokens: &Map<String, Json>,
+    now: DateTime,
+) -> Vec<(String, Value)> {
+    let strftime_now = Value::from_function(move |format: &str| clock::format(&now, format));
+    let mut variables = vec![("strftime_now".to_owned(), strftime_now)];
+    let given = special_tokens.iter().chain(&conversation.kwargs);
+    variables.extend(given.map(|(name, value)| (name.clone(), from_json(value))));
+    let messages = messages.into_iter().map(|message| from_json(&Json::Object(message)));
+    variables.push(("messages".to_owned(), messages.collect::<Vec<_>>().into()));
+    for (name, given) in [("tools", &conversation.tools), ("documents", &conversation.documents)] {
+        // A client may have put them among the further variables, as transformers allows.
+        if given.is_some() || !conversation.kwargs.contains_key(name) {
+            variables.push((name.to_owned(), list(given.as_deref())));
+        }
     }
+    let open = conversation.ending == Ending::GenerationPrompt;
+    variables.push(("add_generation_prompt".to_owned(), open.into()));
+    variables
 }
 
 fn list(items: Option<&[Json]>) -> Value {
@@ -105,8 +135,8 @@ fn list(items: Option<&[Json]>) -> Value {
 }
 
 /// Puts a mark behind the text of the last message.
-fn mark_end(conversation: &mut Conversation) -> Result<(), TemplateError> {
-    let last = conversation.messages.last_mut();
+fn mark_end(messages: &mut [Message]) -> Result<(), TemplateError> {
+    let last = messages.last_mut();
     let last = last.ok_or(TemplateError::Chat { reason: "there is no message to continue; send at least one" })?;
     let text = match last.get_mut("content") {
         Some(Json::String(text)) => text,

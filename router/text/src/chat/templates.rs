@@ -1,6 +1,6 @@
 //! The templates of a model, and the special tokens that they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value as Json};
@@ -13,13 +13,36 @@ use super::template::ChatTemplate;
 #[derive(Default)]
 pub struct ChatTemplates {
     templates: BTreeMap<String, ChatTemplate>,
+    /// Why a template of this name cannot be used.
+    broken: BTreeMap<String, TemplateError>,
     special_tokens: Map<String, Json>,
+    constants: BTreeSet<String>,
 }
 
 impl ChatTemplates {
-    /// `special_tokens`: variables of every template, such as `bos_token`.
-    pub fn new(templates: BTreeMap<String, ChatTemplate>, special_tokens: Map<String, Json>) -> Self {
-        Self { templates, special_tokens }
+    /// Parses `sources`, which are templates by name. `special_tokens`: variables of all, such as `bos_token`.
+    pub fn parse(sources: &BTreeMap<String, String>, special_tokens: Map<String, Json>) -> Self {
+        let mut all = Self { special_tokens, ..Self::default() };
+        for (name, source) in sources {
+            match ChatTemplate::parse(source) {
+                Ok(template) => {
+                    all.constants.extend(template.constants());
+                    all.templates.insert(name.clone(), template);
+                }
+                Err(error) => drop(all.broken.insert(name.clone(), error)),
+            }
+        }
+        all
+    }
+
+    /// Names of templates that cannot be used, and why.
+    pub fn broken(&self) -> impl Iterator<Item = (&str, &TemplateError)> {
+        self.broken.iter().map(|(name, error)| (name.as_str(), error))
+    }
+
+    /// Strings in the templates' expressions.
+    pub(super) fn constants(&self) -> &BTreeSet<String> {
+        &self.constants
     }
 
     /// The prompt's text.
@@ -30,14 +53,30 @@ impl ChatTemplates {
     /// As transformers: the one that was named; with tools the one for tools; else the usual one.
     fn choose(&self, conversation: &Conversation) -> Result<&ChatTemplate, TemplateError> {
         if let Some(name) = &conversation.template {
-            let known = || self.templates.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-            return self
-                .templates
-                .get(name)
-                .ok_or_else(|| TemplateError::Unknown { name: name.clone(), known: known() });
+            return self.get(name)?.ok_or_else(|| TemplateError::Unknown { name: name.clone(), known: self.names() });
         }
-        let for_tools = conversation.tools.as_ref().and_then(|_| self.templates.get(TOOL_USE));
-        for_tools.or_else(|| self.templates.get(DEFAULT)).ok_or(TemplateError::NotFound)
+        let for_tools = match conversation.tools {
+            Some(_) => self.get(TOOL_USE)?,
+            None => None,
+        };
+        match for_tools {
+            Some(template) => Ok(template),
+            None => self.get(DEFAULT)?.ok_or(TemplateError::NotFound),
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<&ChatTemplate>, TemplateError> {
+        match self.broken.get(name) {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.templates.get(name)),
+        }
+    }
+
+    fn names(&self) -> String {
+        match self.templates.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>() {
+            names if names.is_empty() => "none".to_owned(),
+            names => names.join(", "),
+        }
     }
 }
 

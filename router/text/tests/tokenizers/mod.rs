@@ -28,10 +28,6 @@ pub fn byte_level() -> Arc<Tokenizer> {
 }
 
 pub fn byte_level_json() -> Value {
-    let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-    let (own, moved): (Vec<u32>, Vec<u32>) = (0..256).partition(|&byte| printable(byte));
-    let shifted = (0..moved.len() as u32).map(|place| 0x100 + place);
-    let alphabet = own.into_iter().chain(shifted).filter_map(char::from_u32).map(String::from);
     let merged = ["he", "ll", "hell"].map(String::from);
     json!({
         "version": "1.0",
@@ -49,7 +45,7 @@ pub fn byte_level_json() -> Value {
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "vocab": vocabulary(alphabet.chain(merged)),
+            "vocab": vocabulary(bytes().chain(merged)),
             "merges": ["h e", "l l", "he ll"],
         },
     })
@@ -116,6 +112,60 @@ pub fn metaspace() -> Arc<Tokenizer> {
         "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
         "model": {"type": "WordLevel", "vocab": vocabulary(words), "unk_token": "<unk>"},
     }))
+}
+
+/// The same words; only the first of a text gets its `▁`, and special tokens are taken out of it.
+pub fn metaspace_first() -> Arc<Tokenizer> {
+    let words = ["<unk>", "▁Hello", "▁world", "▁", "!", "Hello", "a", "<", ">", "/", "s"].map(String::from);
+    let first = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true});
+    load(json!({
+        "version": "1.0",
+        "added_tokens": [special(0, "<unk>"), special(11, "<s>"), special(12, "</s>")],
+        "normalizer": null,
+        "pre_tokenizer": first,
+        "post_processor": null,
+        "decoder": first,
+        "model": {"type": "WordLevel", "vocab": vocabulary(words), "unk_token": "<unk>"},
+    }))
+}
+
+/// Byte-level BPE with added tokens of every kind: `<|end|>` keeps to itself, `<l>` and `<r>` take white space with them,
+/// `<w>` must be a word, `<n>` is looked for in normalized text, `<think>` is not special.
+pub fn with_all_kinds_of_added_tokens() -> Arc<Tokenizer> {
+    let added = |id: usize, content: &str, flags: &[&str]| {
+        let mut token = special(id, content);
+        for flag in flags {
+            token[flag] = json!(true);
+        }
+        token
+    };
+    let mut think = added(264, "<think>", &[]);
+    think["special"] = json!(false);
+    load(json!({
+        "version": "1.0",
+        "added_tokens": [
+            added(256, "<|end|>", &[]), added(257, "<l>", &["lstrip"]), added(258, "<r>", &["rstrip"]),
+            added(259, "<w>", &["single_word"]), added(260, "<n>", &["normalized"]), added(261, "<|start|>", &[]),
+            added(262, "<|end|><|start|>", &[]), added(263, "|end", &[]), think,
+        ],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true},
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": vocabulary(bytes()), "merges": [],
+        },
+    }))
+}
+
+/// GPT-2's letters for the 256 bytes.
+fn bytes() -> impl Iterator<Item = String> {
+    let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let (own, moved): (Vec<u32>, Vec<u32>) = (0..256).partition(|&byte| printable(byte));
+    let shifted = (0..moved.len() as u32).map(|place| 0x100 + place);
+    own.into_iter().chain(shifted).filter_map(char::from_u32).map(String::from)
 }
 
 /// WordPiece as BERT's: spaces come back between words, and no token's text stands alone.

@@ -22,5 +22,31 @@ mod rewrite;
 mod strings;
 mod value;
 
+use minijinja::{Error, Value};
+use serde_json::Value as Json;
+
 pub use environment::{FUEL, Refusal};
+pub use print::repr as python_repr;
 pub use program::Program;
+
+/// `json.dumps` as transformers' `tojson` calls it.
+pub fn python_json(value: &Value) -> Result<String, Error> {
+    let json = json::tojson(args::Args::of(std::slice::from_ref(value))?)?;
+    Ok(print::text(&json))
+}
+
+/// A request's value; whole numbers stay whole.
+pub fn from_json(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (None, Some(number)) => Value::from(number),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
+        Json::Object(fields) => Value::from_pairs(fields.iter().map(|(name, value)| (name.as_str(), from_json(value)))),
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use minijinja::machinery::{self, CodeGenerator, Instructions, ast};
+use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, ast};
 use minijinja::{AutoEscape, Error, Value};
 use self_cell::self_cell;
 
@@ -31,6 +31,14 @@ impl Program {
         Self::try_new(source, |source| compile(source))
     }
 
+    /// The strings in its expressions.
+    pub fn constants(&self) -> BTreeSet<String> {
+        self.with_dependent(|_, compiled| {
+            let blocks = compiled.blocks.values().flat_map(strings);
+            strings(&compiled.instructions).chain(blocks).collect()
+        })
+    }
+
     /// Renders with `variables`, a map.
     pub fn render(&self, variables: Value) -> Result<String, Error> {
         self.with_dependent(|_, compiled| {
@@ -51,6 +59,14 @@ impl Program {
         let own = |name: &String| ENVIRONMENT.globals().any(|(global, _)| global == name);
         template.undeclared_variables(false).into_iter().filter(|name| !own(name)).collect()
     }
+}
+
+fn strings(instructions: &Instructions<'_>) -> impl Iterator<Item = String> {
+    let instructions = (0..).map_while(|place| instructions.get(place));
+    instructions.filter_map(|instruction| match instruction {
+        Instruction::LoadConst(value) => value.as_str().map(str::to_owned),
+        _ => None,
+    })
 }
 
 fn compile(source: &str) -> Result<Compiled<'_>, TemplateError> {
