@@ -123,6 +123,17 @@ fn floats_print_as_python_does_in_text_and_in_json() {
     assert_eq!(alone("{{ 1e-7 ~ '' }} {{ 1e16 | string }} {{ [1e-7] | join }}"), "1e-07 1e+16 1e-07");
 }
 
+proptest::proptest! {
+    /// A number keeps its digits on the way from a request's JSON into a prompt.
+    #[test]
+    fn numbers_of_a_request_come_out_as_they_went_in(number in proptest::num::f64::NORMAL) {
+        let text = with("{{ x }}", json!({"x": number})).expect("it renders");
+        let read: Value = serde_json::from_str(&text).expect("a number");
+        proptest::prop_assert_eq!(read.as_f64(), Some(number));
+        proptest::prop_assert_eq!(with("{{ x | tojson }}", json!({"x": read})).expect("it renders"), text);
+    }
+}
+
 #[test]
 fn texts_inside_lists_are_quoted_and_what_cannot_be_seen_is_escaped() {
     let texts = json!({"x": ["it's", "\"", "'\"", "\u{2028}\u{200d}\u{a0}\u{7f}é👩", "\\\n"]});
@@ -185,6 +196,15 @@ fn what_map_and_select_give_is_read_once_and_is_no_json() {
     assert_eq!(with("{% if [] | select %}true{% endif %}", list.clone()).as_deref(), Ok("true"));
     refused("{{ x | map('string') | tojson }}", list.clone());
     refused("{{ x | map('string') | length }}", list);
+}
+
+#[test]
+fn map_and_select_make_nothing_of_what_is_false() {
+    for nothing in ["none", "false", "0", "''", "[]"] {
+        let template = format!("{{{{ {nothing} | map('upper') | list }}}}{{{{ {nothing} | reject('odd') | list }}}}");
+        assert_eq!(alone(&template), "[][]", "{nothing}");
+    }
+    refused("{{ 5 | map('upper') | list }}", json!({}));
 }
 
 #[test]
@@ -289,6 +309,20 @@ fn other_templates_cannot_be_included() {
 fn a_template_that_would_never_end_is_stopped() {
     let error = alone_error("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}");
     assert!(matches!(error, TemplateError::TooSlow { .. }), "{error}");
+}
+
+#[test]
+fn going_through_a_long_list_again_and_again_is_not_free() {
+    let many = json!({"x": vec![1; 50_000]});
+    for expression in
+        ["0 in x", "x[1:] is none", "(x | sort) is none", "x.count(0)", "(x | select | first) == 0", "0 is in x"]
+    {
+        let template = format!("{{% for i in x %}}{{% if {expression} %}}{{% endif %}}{{% endfor %}}");
+        let error = with(&template, many.clone()).expect_err(expression);
+        assert!(matches!(error, TemplateError::TooSlow { .. }), "{expression}: {error}");
+    }
+    let cheap = "{% for i in x %}{{ x | length == 0 and x | first and x | last and x[0] }}{% endfor %}";
+    assert!(with(cheap, many).is_ok());
 }
 
 #[test]

@@ -53,6 +53,11 @@ impl ChatTemplates {
     /// As transformers: the one that was named; with tools the one for tools; else the usual one.
     fn choose(&self, conversation: &Conversation) -> Result<&ChatTemplate, TemplateError> {
         if let Some(name) = &conversation.template {
+            if name.len() > LONGEST_NAME {
+                return Err(TemplateError::Chat {
+                    reason: "`chat_template` names one of the model's templates; its text is not taken from a request",
+                });
+            }
             return self.get(name)?.ok_or_else(|| TemplateError::Unknown { name: name.clone(), known: self.names() });
         }
         let for_tools = match conversation.tools {
@@ -79,6 +84,9 @@ impl ChatTemplates {
         }
     }
 }
+
+/// Longer than any name; somebody sent a template.
+const LONGEST_NAME: usize = 100;
 
 /// The template of chats that ask for nothing else.
 pub const DEFAULT: &str = "default";

@@ -53,6 +53,11 @@ impl Args {
         Ok((value, self))
     }
 
+    /// Those that were given by place.
+    pub fn places(&self) -> &[Value] {
+        &self.places
+    }
+
     pub fn is_empty(&self) -> bool {
         self.places.is_empty() && self.names.is_empty()
     }

@@ -20,7 +20,11 @@ pub static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
         Some(text) => out.write_str(text).map_err(Error::from),
         None => out.write_str(&text(value)).map_err(Error::from),
     });
-    environment.set_unknown_method_callback(|_: &mut State, value, name, args| methods::call(value, name, args));
+    environment.set_unknown_method_callback(|state: &mut State, value, name, args| {
+        filters::charge(state, std::slice::from_ref(value))?;
+        filters::charge(state, args)?;
+        methods::call(value, name, args)
+    });
     filters::install(&mut environment);
     predicates::install(&mut environment);
     environment.remove_global("debug");

@@ -60,10 +60,10 @@ fn sum(a: &Value, b: &Value) -> Result<Value, Error> {
 }
 
 /// `a ~ b`.
-pub fn concat(a: &Value, b: &Value) -> Value {
+pub fn concat(a: &Value, b: &Value) -> Result<Value, Error> {
     let mut out = text(a);
     out.push_str(&text(b));
-    Value::from(out)
+    Ok(Value::from(out))
 }
 
 /// `a % b`: what is left of a division, or a text with values put in.
@@ -220,11 +220,18 @@ fn bound(value: &Value) -> Result<Option<i64>, Error> {
 /// their last item.
 pub fn each(value: &Value) -> Result<Value, Error> {
     match Kind::of(value) {
+        Kind::Generator | Kind::View => Ok(Value::from(items(value)?)),
+        _ => iterable(value).cloned(),
+    }
+}
+
+/// The value, if Python would go through it.
+pub fn iterable(value: &Value) -> Result<&Value, Error> {
+    match Kind::of(value) {
         kind @ (Kind::None | Kind::Bool | Kind::Int | Kind::Float) => {
             Err(fault(format!("'{}' object is not iterable", kind.name())))
         }
-        Kind::Generator | Kind::View => Ok(Value::from(items(value)?)),
-        _ => Ok(value.clone()),
+        _ => Ok(value),
     }
 }
 

@@ -35,8 +35,10 @@ pub fn install(environment: &mut Environment<'_>) {
     }
     environment.add_test("lower", |value: &Value| is_lower(&text(value)));
     environment.add_test("upper", |value: &Value| is_upper(&text(value)));
-    environment
-        .add_test("in", |_: &State, value: &Value, container: &Value| super::operators::contained(value, container));
+    environment.add_test("in", |state: &mut State, value: Value, container: Value| {
+        super::filters::charge(state, std::slice::from_ref(&container))?;
+        super::operators::contained(&value, &container)
+    });
 }
 
 fn is_lower(text: &str) -> bool {

@@ -1,4 +1,5 @@
-//! Filters that apply others: `map`, `select` and their kin. What they give is read once, as in Python.
+//! Filters that apply others: `map`, `select` and their kin. What they give is read once, as in Python. Of anything that is
+//! false, such as `none`, they make nothing.
 
 use minijinja::{Error, ErrorKind, State, Value};
 
@@ -11,6 +12,9 @@ use crate::chat::jinja::value::items;
 pub fn map(state: &mut State, args: Args) -> Result<Value, Error> {
     let (values, mut args) = args.first()?;
     let mut made = Vec::new();
+    if !values.is_true() {
+        return Ok(Generator::over(made));
+    }
     if let Some(name) = args.take("attribute") {
         let attribute = Attribute::new(&name, args.take("default"));
         let [] = args.bind([])?;
@@ -47,6 +51,9 @@ pub fn rejectattr(state: &mut State, args: Args) -> Result<Value, Error> {
 /// The items whose value, or an attribute of it, passes a test (`wanted`) or does not; without a test, is true or not.
 fn choose(state: &mut State, args: Args, by_attribute: bool, wanted: bool) -> Result<Value, Error> {
     let (values, args) = args.first()?;
+    if !values.is_true() {
+        return Ok(Generator::over([]));
+    }
     let (attribute, args) = if by_attribute {
         let (name, args) = args.first().map_err(|_| Error::from(ErrorKind::MissingArgument))?;
         (Some(Attribute::new(&required(Some(name), "attribute")?, None)), args)

@@ -20,14 +20,39 @@ pub fn install(environment: &mut Environment<'_>) {
         environment.remove_filter(name);
     }
     for &(name, filter) in PLAIN {
-        environment.add_filter(name, move |args: Rest<ValueOrKwargs>| filter(Args::of_rest(args)?));
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let args = Args::of_rest(args)?;
+            if !CHEAP.contains(&name) {
+                charge(state, args.places())?;
+            }
+            filter(args)
+        });
     }
     for &(name, filter) in WITH_STATE {
-        let filter = move |state: &mut State, args: Rest<ValueOrKwargs>| filter(state, Args::of_rest(args)?);
-        environment.add_filter(name, filter);
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let args = Args::of_rest(args)?;
+            charge(state, args.places())?;
+            filter(state, args)
+        });
     }
     install_operators(environment);
 }
+
+/// Pays for going through values: minijinja itself counts only what is made. A long list that is searched again and again
+/// must not be free.
+pub fn charge(state: &State, values: &[Value]) -> Result<(), Error> {
+    let work = |value: &Value| match value.as_str() {
+        Some(text) => text.len() / BYTES_PER_STEP,
+        None => value.as_object().and_then(|_| value.len()).unwrap_or(0) / ITEMS_PER_STEP,
+    };
+    state.consume_fuel(values.iter().map(work).sum::<usize>() as u64)
+}
+
+const BYTES_PER_STEP: usize = 64;
+const ITEMS_PER_STEP: usize = 16;
+
+/// What these take does not depend on how long their value is.
+const CHEAP: &[&str] = &["count", "d", "default", "first", "last", "length"];
 
 type Plain = fn(Args) -> Result<Value, Error>;
 type WithState = fn(&mut State, Args) -> Result<Value, Error>;
@@ -85,20 +110,35 @@ const WITH_STATE: &[(&str, WithState)] = &[
 ];
 
 fn install_operators(environment: &mut Environment<'_>) {
-    environment.add_filter(operators::ADD, |a: &Value, b: &Value| operators::add(a, b));
-    environment.add_filter(operators::CONCAT, |a: &Value, b: &Value| operators::concat(a, b));
-    environment.add_filter(operators::REMAINDER, |a: &Value, b: &Value| operators::remainder(a, b));
-    environment.add_filter(operators::CONTAINED, |a: &Value, b: &Value| operators::contained(a, b));
     environment.add_filter(operators::ATTRIBUTE, |value: &Value, name: &str| operators::attribute(value, name));
     environment.add_filter(operators::ITEM, |value: &Value, key: &Value| operators::item(value, key));
     environment.add_filter(operators::EACH, |value: &Value| operators::each(value));
-    environment.add_filter(operators::SLICE, |value: &Value, start: &Value, stop: &Value, step: &Value| {
-        operators::slice(value, start, stop, step)
-    });
-    for (sign, wanted) in COMPARISONS {
-        environment.add_filter(*sign, |a: &Value, b: &Value| operators::compare(a, b, sign, *wanted));
+    for &(name, operator) in OPERATORS {
+        environment.add_filter(name, move |state: &mut State, a: Value, b: Value| {
+            charge(state, &[a.clone(), b.clone()])?;
+            operator(&a, &b)
+        });
+    }
+    environment.add_filter(
+        operators::SLICE,
+        |state: &mut State, value: Value, start: Value, stop: Value, step: Value| {
+            charge(state, std::slice::from_ref(&value))?;
+            operators::slice(&value, &start, &stop, &step)
+        },
+    );
+    for &(sign, wanted) in COMPARISONS {
+        environment.add_filter(sign, move |a: &Value, b: &Value| operators::compare(a, b, sign, wanted));
     }
 }
+
+type Operator = fn(&Value, &Value) -> Result<Value, Error>;
+
+const OPERATORS: &[(&str, Operator)] = &[
+    (operators::ADD, operators::add),
+    (operators::CONCAT, operators::concat),
+    (operators::REMAINDER, operators::remainder),
+    (operators::CONTAINED, operators::contained),
+];
 
 const COMPARISONS: &[(&str, fn(std::cmp::Ordering) -> bool)] = &[
     (operators::LESS, std::cmp::Ordering::is_lt),

@@ -31,19 +31,17 @@ pub fn list(args: Args) -> Result<Value, Error> {
 
 pub fn first(args: Args) -> Result<Value, Error> {
     let value = one(args)?;
-    match Kind::of(&value) {
-        // It loses this item only.
-        Kind::Generator => Ok(value.try_iter()?.next().unwrap_or_default()),
-        _ => Ok(items(&value)?.into_iter().next().unwrap_or_default()),
-    }
+    // A generator loses this item only.
+    Ok(operators::iterable(&value)?.try_iter()?.next().unwrap_or_default())
 }
 
 pub fn last(args: Args) -> Result<Value, Error> {
     let value = one(args)?;
-    if Kind::of(&value) == Kind::Generator {
-        return Err(fault("'generator' object is not reversible"));
+    match Kind::of(&value) {
+        Kind::Generator => Err(fault("'generator' object is not reversible")),
+        Kind::List | Kind::Tuple | Kind::Str => value.get_item(&Value::from(-1)),
+        _ => Ok(items(&value)?.pop().unwrap_or_default()),
     }
-    Ok(items(&value)?.pop().unwrap_or_default())
 }
 
 pub fn reverse(args: Args) -> Result<Value, Error> {
