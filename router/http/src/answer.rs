@@ -34,15 +34,25 @@ pub(crate) async fn respond(mut call: Call, inputs: String, parameters: Paramete
     }
 }
 
+/// The text of the answer and nothing else.
+pub(crate) async fn text(call: &mut Call, inputs: String, parameters: &Parameters) -> Result<String, ApiError> {
+    let (checked, mut admitted) = admit(call, inputs, parameters, Delivery::Whole).await?;
+    let (mut best, _) = best(&checked, &mut admitted).await?;
+    call.succeeded(&Summary::of(&best.finished, checked.shown_seed(best.choice)));
+    best.finished.text.insert_str(0, prepended(&checked, &admitted));
+    Ok(best.finished.text)
+}
+
 async fn answer(call: &mut Call, inputs: String, parameters: &Parameters, shape: Shape) -> Result<Response, ApiError> {
-    let (checked, Admitted { text, tokens, generations }) = admit(call, inputs, parameters, Delivery::Whole).await?;
-    let keep_tokens = checked.details || checked.choices > 1;
-    let mut answers = collect(generations, keep_tokens).await?;
-    // All choices have one prompt.
-    let prompt_logprobs = answers.first_mut().map(|first| std::mem::take(&mut first.prompt_logprobs));
-    let (best, lost) = best_of::pick(answers).ok_or(ApiError::Incomplete)?;
+    let (checked, mut admitted) = admit(call, inputs, parameters, Delivery::Whole).await?;
+    let (mut best, mut lost) = best(&checked, &mut admitted).await?;
+    // All choices have one prompt, and the first one tells of it.
+    let mut choices = std::iter::once(&mut best).chain(&mut lost);
+    let first = choices.find(|answer| answer.choice == 0);
+    let prompt_logprobs = first.map(|first| std::mem::take(&mut first.prompt_logprobs)).unwrap_or_default();
 
     let times = call.succeeded(&Summary::of(&best.finished, checked.shown_seed(best.choice)));
+    let Admitted { text, tokens, .. } = &admitted;
     let counts = Counts {
         characters: text.chars().count(),
         input: tokens.len(),
@@ -52,13 +62,25 @@ async fn answer(call: &mut Call, inputs: String, parameters: &Parameters, shape:
     let show = Show {
         tokenizer: &call.state().tokenizer,
         checked: &checked,
-        prompt: &tokens,
-        prompt_logprobs: &prompt_logprobs.unwrap_or_default(),
-        prepend: if checked.return_full_text == Some(true) { text.as_str() } else { "" },
+        prompt: tokens,
+        prompt_logprobs: &prompt_logprobs,
+        prepend: prepended(&checked, &admitted),
     };
     let body = show.body(&best, &lost, shape);
     let json = [(header::CONTENT_TYPE, "application/json")];
     Ok((json, headers::answered(call.state(), &times, counts), body).into_response())
+}
+
+/// The best of the choices, and the others.
+async fn best(checked: &Checked, admitted: &mut Admitted) -> Result<(Answer, Vec<Answer>), ApiError> {
+    let keep_tokens = checked.details || checked.choices > 1;
+    let answers = collect(std::mem::take(&mut admitted.generations), keep_tokens).await?;
+    best_of::pick(answers).ok_or(ApiError::Incomplete)
+}
+
+/// The prompt's text where the answer shows it, else nothing.
+fn prepended<'a>(checked: &Checked, admitted: &'a Admitted) -> &'a str {
+    if checked.return_full_text == Some(true) { &admitted.text } else { "" }
 }
 
 /// What it takes to turn answers into JSON.

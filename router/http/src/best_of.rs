@@ -10,6 +10,22 @@ pub(crate) fn pick(answers: Vec<Answer>) -> Option<(Answer, Vec<Answer>)> {
     Some((winner, rest))
 }
 
+/// The `n` best answers, best first; all of them, if there are no more, in the order of their seeds.
+pub(crate) fn pick_several(answers: Vec<Answer>, n: usize) -> Vec<Answer> {
+    if answers.len() <= n {
+        return answers;
+    }
+    let mut rest = answers;
+    let mut best = Vec::with_capacity(n);
+    while best.len() < n
+        && let Some((next, others)) = pick(rest)
+    {
+        best.push(next);
+        rest = others;
+    }
+    best
+}
+
 /// Mean log-probability of the answer's tokens; of none, the worst there is.
 fn mean_logprob(answer: &Answer) -> f32 {
     let sum: f32 = answer.tokens.iter().filter_map(|token| token.logprob).sum();

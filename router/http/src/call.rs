@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use axum::response::{IntoResponse, Response};
 use headrace_engine::{FinishReason, Finished, Observed, Timings};
 use headrace_scheduler::Tokens;
 
@@ -104,6 +105,14 @@ impl Call {
         &self.terms
     }
 
+    pub fn request_id(&self) -> &str {
+        self.caller.id()
+    }
+
+    pub fn path(&self) -> &str {
+        self.caller.route()
+    }
+
     /// When all of its body had arrived.
     pub fn received(&self) -> Instant {
         self.received
@@ -145,6 +154,12 @@ impl Call {
         requests.skipped_tokens.record(0.0);
         self.log_success(&times, summary);
         times
+    }
+
+    /// The request has no answer but this error.
+    pub fn refuse(&mut self, error: ApiError) -> Response {
+        self.failed(&error);
+        error.into_response()
     }
 
     pub fn failed(&mut self, error: &ApiError) {

@@ -1,5 +1,6 @@
 //! The one mapping of errors to HTTP: status, TGI's `error_type`, and `{"error", "error_type"}` as the body.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 use crate::content_coding;
 use crate::invalid::{Count, Invalid};
 use crate::json;
+use crate::openai::later::ToolError;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,6 +31,21 @@ pub(crate) enum ApiError {
     /// A chat has no prompt.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    #[error("Tool error: {0}")]
+    Tool(#[from] ToolError),
+    /// More prompts than one request may have.
+    #[error(
+        "Number of prompts exceeds the maximum allowed batch size of {max}. Given: {given}. Send fewer, or raise \
+         --max-client-batch-size"
+    )]
+    BatchSize { max: u32, given: usize },
+    #[error("Suffix is not supported and can be achieved by preprocessing the prompt. Leave `suffix` out")]
+    Suffix,
+    /// `/vertex` without an instance. Both words are TGI's.
+    #[error("Input validation error: `instances` must hold at least one")]
+    NoInstances,
+    #[error("The model {given:?} does not exist. GET /v1/models lists the names there are")]
+    UnknownModel { given: String },
     /// The JSON is right and its types are not.
     #[error("Input validation error: `{path}`: {reason}")]
     WrongType { path: String, reason: String },
@@ -113,12 +130,15 @@ impl ApiError {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } | Self::Template(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::LengthMismatch { .. } | Self::NotText { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Tool(_) | Self::BatchSize { .. } | Self::Suffix | Self::NoInstances => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             Self::NotJson { .. } | Self::TooDeep | Self::Broken { .. } => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::MediaType { .. } | Self::ContentEncoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::NoRoute { .. } => StatusCode::NOT_FOUND,
+            Self::NoRoute { .. } | Self::UnknownModel { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::ShuttingDown | Self::CutOff | Self::Loading { .. } | Self::Unhealthy { .. } => {
@@ -130,7 +150,7 @@ impl ApiError {
         }
     }
 
-    /// Clients map these to their exceptions. The first twelve lines are TGI's; where TGI answers in plain text we name
+    /// Clients map these to their exceptions. Down to `IncompleteStream` they are TGI's; where TGI answers in plain text we name
     /// the status.
     pub fn error_type(&self) -> &'static str {
         match self {
@@ -141,6 +161,10 @@ impl ApiError {
             Self::NotText { .. } => "utf8",
             Self::Template(TemplateError::MissingVariable { .. }) => "missing_template_variable",
             Self::Template(_) => "template_error",
+            Self::Tool(_) => "tool_error",
+            Self::BatchSize { .. } => "batch size exceeded",
+            Self::Suffix => "suffix not supported",
+            Self::NoInstances => "Input validation error",
             Self::Incomplete => "incomplete_generation",
             Self::IncompleteStream => "incomplete_generation_stream",
             Self::Unhealthy { .. } => "healthcheck",
@@ -152,7 +176,7 @@ impl ApiError {
             Self::MediaType { .. } | Self::ContentEncoding { .. } => "unsupported_media_type",
             Self::TooLarge { .. } => "payload_too_large",
             Self::TooSlow { .. } => "request_timeout",
-            Self::NoRoute { .. } => "not_found",
+            Self::NoRoute { .. } | Self::UnknownModel { .. } => "not_found",
             Self::Method { .. } => "method_not_allowed",
             Self::Internal(_) => "internal",
         }
@@ -162,6 +186,7 @@ impl ApiError {
     pub fn failure(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::LengthMismatch { .. } | Self::NotText { .. } => "validation",
+            Self::Tool(_) | Self::BatchSize { .. } | Self::Suffix | Self::NoInstances => "validation",
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Template(_) => "template",
@@ -180,6 +205,34 @@ impl ApiError {
         Some(HeaderValue::from(time.whole_seconds()))
     }
 
+    /// The field that is wrong, by its native name where it has one.
+    pub fn field(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Invalid(invalid) => Some(invalid.field().into()),
+            Self::Template(_) => Some("messages".into()),
+            Self::Tool(ToolError::Later { field }) => Some((*field).into()),
+            Self::Tool(ToolError::Unknown { .. }) => Some("tool_choice".into()),
+            Self::Tool(ToolError::WithGrammar) => Some("tools".into()),
+            Self::BatchSize { .. } => Some("prompt".into()),
+            Self::Suffix => Some("suffix".into()),
+            Self::UnknownModel { .. } => Some("model".into()),
+            // A missing field is named by the sentence alone.
+            Self::WrongType { path, reason } if path == "body" => quoted(reason).map(Cow::Borrowed),
+            Self::WrongType { path, .. } => Some(path.into()),
+            _ => None,
+        }
+    }
+
+    /// OpenAI's code for it, where it has one.
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Invalid(Invalid::TotalTokens { .. } | Invalid::InputLength { .. }) => Some("context_length_exceeded"),
+            Self::UnknownModel { .. } => Some("model_not_found"),
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => Some("rate_limit_exceeded"),
+            _ => None,
+        }
+    }
+
     /// What this error's answer says in a header.
     pub fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         match self {
@@ -195,6 +248,11 @@ impl ApiError {
     pub fn body(&self) -> ErrorBody {
         ErrorBody { error: self.to_string(), error_type: self.error_type() }
     }
+}
+
+/// What a sentence names first in backticks.
+fn quoted(sentence: &str) -> Option<&str> {
+    sentence.split('`').nth(1)
 }
 
 /// TGI's error shape.
@@ -239,6 +297,8 @@ impl IntoResponse for ApiError {
         let json = [(header::CONTENT_TYPE, "application/json")];
         let mut response = (self.status(), json, json::bytes(&self.body())).into_response();
         response.headers_mut().extend(self.header());
+        // For routes whose errors have another shape.
+        response.extensions_mut().insert(self);
         response
     }
 }

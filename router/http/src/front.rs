@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::error::ApiError;
+use crate::openai::errors;
 use crate::{payload, request_id};
 
 /// Cheap to clone; all clones are the same.
@@ -48,6 +49,7 @@ impl Front {
             .route("/ping", get(unhealthy))
             .route("/", get(unhealthy).fallback(loading))
             .fallback(loading)
+            .layer(from_fn(errors::middleware))
             .layer(from_fn(request_id::middleware))
             .with_state(self.clone());
         let front = self.clone();

@@ -121,6 +121,57 @@ pub(crate) enum Invalid {
     TooManyInputs { max: u32, given: usize },
     #[error("header `{name}` came {times} times. Send it once")]
     RepeatedHeader { name: &'static str, times: usize },
+    #[error(
+        "`n` must be > 0 and <= {max} for this request. Given: {given}. All choices of all prompts run at once: ask for \
+         fewer, or raise --max-concurrent-requests"
+    )]
+    Choices { max: u32, given: u32 },
+    #[error("`best_of` must be >= `n`, which is {n}. Given: {given}. Ask for more, or leave it out")]
+    BestOfBelowChoices { n: u32, given: u32 },
+    #[error("`prompt` must name token ids below {vocab_size}, the size of the vocabulary. Given: {given}")]
+    PromptToken { vocab_size: u32, given: u32 },
+    #[error("`{field}`: structured output is not available in this version. Leave it out")]
+    Structured { field: &'static str },
     #[error("grammar is not supported: structured output is not available in this version. Leave `grammar` out")]
     Grammar,
+}
+
+impl Invalid {
+    /// The field that is wrong, by its native name.
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::BestOf { .. }
+            | Self::BestOfDisabled { .. }
+            | Self::BestOfStream { .. }
+            | Self::BestOfSampling
+            | Self::BestOfBelowChoices { .. } => "best_of",
+            Self::PrefillDetailsStream => "decoder_input_details",
+            Self::Temperature { .. } => "temperature",
+            Self::RepetitionPenalty { .. } => "repetition_penalty",
+            Self::FrequencyPenalty { .. } => "frequency_penalty",
+            Self::PresencePenalty { .. } => "presence_penalty",
+            Self::TopP { .. } => "top_p",
+            Self::TypicalP { .. } => "typical_p",
+            Self::MinP { .. } => "min_p",
+            Self::TopK { .. } => "top_k",
+            Self::NoNewTokens | Self::TotalTokens { .. } => "max_new_tokens",
+            Self::StopSequences { .. } => "stop",
+            Self::BestOfSeed => "seed",
+            Self::TopNTokens { .. } => "top_n_tokens",
+            Self::LogitBiasSize { .. } | Self::LogitBiasToken { .. } | Self::LogitBiasValue { .. } => "logit_bias",
+            Self::Watermark => "watermark",
+            Self::Adapter { .. } => "adapter_id",
+            Self::EmptyInputs | Self::Tokenizer { .. } | Self::InputLength { .. } | Self::TooManyInputs { .. } => {
+                "inputs"
+            }
+            Self::Truncate { .. } => "truncate",
+            Self::CacheSalt { .. } => "cache_salt",
+            Self::TenantHeader { .. } => "x-tenant-id",
+            Self::NumberHeader { name, .. } | Self::RepeatedHeader { name, .. } => name,
+            Self::Choices { .. } => "n",
+            Self::PromptToken { .. } => "prompt",
+            Self::Structured { field } => field,
+            Self::Grammar => "grammar",
+        }
+    }
 }

@@ -33,6 +33,7 @@ mod json;
 mod long_work;
 mod metrics;
 mod numbers;
+mod openai;
 mod openapi;
 mod parameters;
 mod payload;

@@ -64,7 +64,9 @@ impl Visitor<'_> for RealVisitor {
     }
 }
 
-struct Whole<T>(T);
+/// A whole number in the range of `T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole<T>(pub T);
 
 impl<'de, T: WholeRange> Deserialize<'de> for Whole<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

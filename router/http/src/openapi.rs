@@ -18,6 +18,8 @@ use utoipa::openapi::{
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::error::ErrorBody;
+use crate::openai::chat::ChatDelta;
+use crate::openai::errors::OpenAiErrorBody;
 use crate::surface::Surface;
 use crate::wire::{StreamDetails, StreamEvent};
 
@@ -29,8 +31,12 @@ pub(crate) fn base() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .license(Some(License::new("Apache-2.0")));
     // Shapes that no route names by type: of errors, and of what only events are made of.
-    let shapes =
-        ComponentsBuilder::new().schema_from::<ErrorBody>().schema_from::<StreamEvent>().schema_from::<StreamDetails>();
+    let shapes = ComponentsBuilder::new()
+        .schema_from::<ErrorBody>()
+        .schema_from::<StreamEvent>()
+        .schema_from::<StreamDetails>()
+        .schema_from::<OpenAiErrorBody>()
+        .schema_from::<ChatDelta>();
     let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of `--api-key`")).build();
     let shapes = shapes.security_scheme(API_KEY, SecurityScheme::Http(key));
     OpenApiBuilder::new().info(info).components(Some(shapes.build())).build()

@@ -23,7 +23,18 @@ pub(crate) struct Payload<T> {
     pub received: Instant,
 }
 
-impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<T> {
+/// What a body is read as: anything that one JSON object is, or several views of one object.
+pub(crate) trait FromJson: Sized + Send + 'static {
+    fn from_json(bytes: &[u8]) -> Result<Self, ApiError>;
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromJson for T {
+    fn from_json(bytes: &[u8]) -> Result<Self, ApiError> {
+        parse(bytes)
+    }
+}
+
+impl<T: FromJson> FromRequest<ServerState> for Payload<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &ServerState) -> Result<Self, ApiError> {
@@ -38,8 +49,8 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ServerState> for Payload<
         let bytes = read(request.into_body(), limit).await?;
         let received = Instant::now();
         let body = match short(&bytes, coding, limit)? {
-            Some(content) => parse(&content)?,
-            None => state.tokenization.run(limit, move || parse(&coding.decode(bytes, limit)?)).await??,
+            Some(content) => T::from_json(&content)?,
+            None => state.tokenization.run(limit, move || T::from_json(&coding.decode(bytes, limit)?)).await??,
         };
         Ok(Self { body, received })
     }

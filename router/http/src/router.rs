@@ -12,8 +12,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::error::ApiError;
+use crate::openai::{chat, completion, errors, models};
 use crate::preflight::CrossOrigin;
-use crate::routes::{chat_tokenize, compat, docs, generate, health, info, kserve, metrics, stream, tokenize};
+use crate::routes::{
+    chat_tokenize, compat, docs, generate, health, info, invocations, kserve, metrics, stream, tokenize, vertex,
+};
 use crate::state::{ServerState, Shared};
 use crate::surface::Surface;
 use crate::{auth, openapi, payload, request_id};
@@ -34,6 +37,7 @@ pub fn router(state: ServerState) -> Router {
         .route("/docs/{*file}", get(docs::file))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn(errors::middleware))
         .layer(from_fn(request_id::middleware))
         .layer(cors)
         // Bodies have a limit of their own (`payload`), with an answer in our shape.
@@ -60,6 +64,8 @@ fn open(surface: &Surface) -> OpenApiRouter<ServerState> {
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(info::info))
+        .routes(routes!(models::models))
+        .routes(routes!(models::model))
         .routes(routes!(metrics::metrics));
     if surface.kserve { routes.merge(kserve::open()) } else { routes }
 }
@@ -71,7 +77,11 @@ fn protected(surface: &Surface) -> OpenApiRouter<ServerState> {
         .routes(routes!(generate::generate))
         .routes(routes!(stream::generate_stream))
         .routes(routes!(tokenize::tokenize))
-        .routes(routes!(chat_tokenize::chat_tokenize));
+        .routes(routes!(chat_tokenize::chat_tokenize))
+        .routes(routes!(completion::completions))
+        .routes(routes!(chat::chat_completions))
+        .routes(routes!(invocations::invocations))
+        .routes(routes!(vertex::vertex));
     if surface.kserve {
         routes = routes.merge(kserve::protected());
     }

@@ -9,6 +9,7 @@ use headrace_text::Tokenizer;
 use headrace_text::chat::ChatPrompts;
 
 use crate::metrics::RequestMetrics;
+use crate::openai::envelope::unix_seconds;
 use crate::permits::Permits;
 use crate::surface::Surface;
 use crate::tokenization::Tokenization;
@@ -133,6 +134,8 @@ pub struct Shared {
     pub(crate) tokenization: Tokenization,
     /// One permit per generation under way.
     pub(crate) permits: Permits,
+    /// In seconds since 1970.
+    pub(crate) started: u64,
 }
 
 impl ServerState {
@@ -142,6 +145,7 @@ impl ServerState {
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
             permits: Permits::new(&limits),
+            started: unix_seconds(),
             requests: RequestMetrics::new(),
             tokenization,
             engine,

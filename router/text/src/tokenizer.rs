@@ -95,6 +95,15 @@ impl Tokenizer {
         }
     }
 
+    /// What a token adds to a text that it is not the first of: part of a character, too. Empty for an id outside the
+    /// vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        match &self.pieces {
+            Some(pieces) => pieces.get(id).to_vec(),
+            None => self.token_text(id).into_bytes(),
+        }
+    }
+
     /// A token that steers the model and is no part of an answer's text.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.get(id as usize).copied().unwrap_or(false)

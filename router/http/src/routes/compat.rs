@@ -4,7 +4,7 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use crate::answer::{self, Shape};
+use crate::answer::{self as whole, Shape};
 use crate::call::Call;
 use crate::events;
 use crate::openapi::GenerateErrors;
@@ -32,11 +32,15 @@ pub(crate) async fn compat(
     terms: HeaderTerms,
     Payload { body, received }: Payload<CompatBody>,
 ) -> Response {
+    answer(Call::begin(state, caller, terms, received), body).await
+}
+
+/// Answers such a body, whatever its route.
+pub(crate) async fn answer(call: Call, body: CompatBody) -> Response {
     let mut parameters = body.parameters.0;
-    parameters.return_full_text.get_or_insert(state.info.compat_returns_full_text());
-    let call = Call::begin(state, caller, terms, received);
+    parameters.return_full_text.get_or_insert(call.state().info.compat_returns_full_text());
     match body.stream {
         true => events::respond(call, body.inputs, parameters).await,
-        false => answer::respond(call, body.inputs, parameters, Shape::Array).await,
+        false => whole::respond(call, body.inputs, parameters, Shape::Array).await,
     }
 }

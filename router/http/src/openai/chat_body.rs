@@ -1,0 +1,52 @@
+//! The body of `/v1/chat/completions`.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::body::{Common, Reports};
+use super::later::Later;
+use crate::chat::ChatInput;
+use crate::error::ApiError;
+use crate::numbers::whole;
+use crate::payload::FromJson;
+
+/// Views of one object: each reads its own fields past the others', so that an error names the field's whole path.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(as = ChatRequest)]
+pub(crate) struct ChatBody {
+    #[schema(inline)]
+    pub common: Common,
+    #[schema(inline)]
+    pub own: Chat,
+    #[schema(inline)]
+    pub input: ChatInput,
+    #[schema(ignore)]
+    pub later: Later,
+}
+
+/// What no other route reads.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct Chat {
+    /// Tell the log-probability of each token.
+    pub logprobs: Option<bool>,
+    /// Where `logprobs` is true: tell so many likely tokens beside each, at most `--max-top-n-tokens`.
+    #[serde(default, deserialize_with = "whole")]
+    pub top_logprobs: Option<u32>,
+}
+
+impl FromJson for ChatBody {
+    fn from_json(bytes: &[u8]) -> Result<Self, ApiError> {
+        let (common, own) = (Common::from_json(bytes)?, Chat::from_json(bytes)?);
+        // With tools refused, what is left of them must not be in the prompt: TGI shows a template none then.
+        let input = ChatInput { tools: None, ..ChatInput::from_json(bytes)? };
+        Ok(Self { common, own, input, later: Later::from_json(bytes)? })
+    }
+}
+
+impl Chat {
+    pub fn reports(&self) -> Reports {
+        let logprobs = self.logprobs == Some(true);
+        let top = if logprobs { self.top_logprobs.unwrap_or(0) } else { 0 };
+        Reports { logprobs, top, prompt: false }
+    }
+}
