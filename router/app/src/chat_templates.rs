@@ -105,11 +105,13 @@ mod tests {
         let config = HttpConfig {
             address: std::net::Ipv4Addr::LOCALHOST.into(),
             port: 0,
+            served_model_names: Vec::new(),
             cors_allow_origin: Vec::new(),
             payload_limit: 1,
             validation_workers: 1,
             tokenizer_config: None,
             compute_type: None,
+            surface: headrace_http::Surface::default(),
             chat_template: None,
             no_special_tokens_in_messages: false,
         };

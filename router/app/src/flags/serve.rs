@@ -172,6 +172,6 @@ fn share(text: &str) -> Result<f32, String> {
 }
 
 fn factor(text: &str) -> Result<f32, String> {
-    let factor = text.parse().ok().filter(|&factor: &f32| factor >= 1.0 && factor <= 1024.0);
+    let factor = text.parse().ok().filter(|factor: &f32| (1.0..=1024.0).contains(factor));
     factor.ok_or_else(|| "not a number from 1 to 1024".to_owned())
 }

@@ -259,7 +259,7 @@ impl<D: Dialect> Events for Chunks<D> {
     fn last(&mut self, frame: &mut BytesMut, of: usize, token: &GeneratedToken, finished: &Finished) {
         let prompt_tokens = self.prompts[of / self.n].tokens.len();
         self.usage.add_answer(finished.generated);
-        if of % self.n == 0 {
+        if of.is_multiple_of(self.n) {
             self.usage.add_prompt(prompt_tokens, finished.cached);
         }
         let usage = D::USAGE_WITH_LAST.then(|| Usage::of(prompt_tokens, finished));

@@ -41,7 +41,7 @@ pub(crate) async fn invocations(
 ) -> Response {
     let call = Call::begin(state, caller, terms, received);
     match body {
-        Invocation::Generate(body) => compat::answer(call, body).await,
+        Invocation::Generate(body) => compat::answer(call, *body).await,
         Invocation::Chat(body) => chat::answer(call, *body).await,
         Invocation::Completion(body) => completion::answer(call, *body).await,
     }
@@ -52,7 +52,7 @@ pub(crate) async fn invocations(
 #[schema(as = SagemakerRequest)]
 #[serde(untagged)]
 pub(crate) enum Invocation {
-    Generate(CompatBody),
+    Generate(Box<CompatBody>),
     Chat(Box<ChatBody>),
     Completion(Box<CompletionBody>),
 }
@@ -79,7 +79,7 @@ struct Kind {
 impl FromJson for Invocation {
     fn from_json(bytes: &[u8]) -> Result<Self, ApiError> {
         match Kind::from_json(bytes)? {
-            Kind { inputs: Some(_), .. } => CompatBody::from_json(bytes).map(Self::Generate),
+            Kind { inputs: Some(_), .. } => CompatBody::from_json(bytes).map(Box::new).map(Self::Generate),
             Kind { messages: Some(_), .. } => ChatBody::from_json(bytes).map(Box::new).map(Self::Chat),
             Kind { prompt: Some(_), .. } => CompletionBody::from_json(bytes).map(Box::new).map(Self::Completion),
             Kind { .. } => Err(ApiError::WrongType { path: "body".into(), reason: NOTHING_TO_CONTINUE.into() }),

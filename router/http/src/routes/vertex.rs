@@ -67,7 +67,7 @@ pub(crate) struct VertexBody {
 #[schema(as = VertexInstance)]
 #[serde(untagged)]
 enum Instance {
-    Generate(GenerateBody),
+    Generate(Box<GenerateBody>),
     Chat(Box<ChatBody>),
 }
 
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Instance {
                 if let Some(Value::Object(parameters)) = fields.get_mut("parameters") {
                     parameters.entry("do_sample").or_insert(Value::Bool(true));
                 }
-                instance(fields).map(Self::Generate)
+                instance(fields).map(Box::new).map(Self::Generate)
             }
         };
         read.map_err(serde::de::Error::custom)

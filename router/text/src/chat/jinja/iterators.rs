@@ -66,7 +66,7 @@ pub struct View {
 }
 
 impl View {
-    pub fn new(dict: DynObject, part: Part) -> Value {
+    pub fn value(dict: DynObject, part: Part) -> Value {
         Value::from_object(Self { dict, part })
     }
 }
@@ -114,7 +114,7 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(name: Value, members: Value) -> Value {
+    pub fn value(name: Value, members: Value) -> Value {
         Value::from_object(Self { name, members })
     }
 }

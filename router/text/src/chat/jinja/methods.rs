@@ -127,7 +127,7 @@ pub struct BoundMethod {
 }
 
 impl BoundMethod {
-    pub fn new(value: Value, name: &str) -> Value {
+    pub fn value(value: Value, name: &str) -> Value {
         Value::from_object(Self { value, name: name.to_owned() })
     }
 }
@@ -160,7 +160,7 @@ fn dict_method(dict: &Value, name: &str, args: Args) -> Result<Value, Error> {
         }
     };
     let [] = args.bind([])?;
-    Ok(View::new(object, part))
+    Ok(View::value(object, part))
 }
 
 fn list_method(list: &Value, name: &str, args: Args) -> Result<Value, Error> {

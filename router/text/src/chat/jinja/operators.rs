@@ -145,7 +145,7 @@ pub fn contained(value: &Value, container: &Value) -> Result<Value, Error> {
 /// `value.name` where the name is one of a method: the method, whatever keys the value has.
 pub fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
     match methods::of(Kind::of(value), name) {
-        methods::Known::Allowed => Ok(BoundMethod::new(value.clone(), name)),
+        methods::Known::Allowed => Ok(BoundMethod::value(value.clone(), name)),
         methods::Known::Refused => Ok(Value::UNDEFINED),
         methods::Known::No => value.get_attr(name),
     }
@@ -161,7 +161,7 @@ pub fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     match key.as_str() {
         // A key may hold something that is not defined; then it stays so.
         Some(name) if found.is_undefined() && methods::of(kind, name) == methods::Known::Allowed => {
-            Ok(BoundMethod::new(value.clone(), name))
+            Ok(BoundMethod::value(value.clone(), name))
         }
         _ => Ok(found),
     }

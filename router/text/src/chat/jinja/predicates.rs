@@ -6,12 +6,14 @@ use super::args::{Args, required};
 use super::print::text;
 use super::value::{Kind, is_callable};
 
+type Test = fn(&Value) -> bool;
+
 /// Puts jinja2's tests in, and takes those out that it does not have.
 pub fn install(environment: &mut Environment<'_>) {
     for name in ["int", "safe", "startingwith", "endingwith"] {
         environment.remove_test(name);
     }
-    let tests: [(&'static str, fn(&Value) -> bool); 10] = [
+    let tests: [(&'static str, Test); 10] = [
         ("iterable", |value| {
             !matches!(Kind::of(value), Kind::None | Kind::Bool | Kind::Int | Kind::Float)
                 && (Kind::of(value) != Kind::Other

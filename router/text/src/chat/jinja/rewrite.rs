@@ -148,10 +148,9 @@ fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
             operator(operators::SLICE, span, expression(&node.expr), bounds)
         }
         Expr::UnaryOp(node) => {
-            let op = match node.op {
-                ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
-                ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
-            };
+            // It is neither `Copy` nor `Clone`.
+            let op =
+                if matches!(node.op, ast::UnaryOpKind::Not) { ast::UnaryOpKind::Not } else { ast::UnaryOpKind::Neg };
             Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&node.expr) }, span))
         }
         Expr::BinOp(node) => binary(node, span),

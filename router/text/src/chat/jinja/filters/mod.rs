@@ -140,7 +140,10 @@ const OPERATORS: &[(&str, Operator)] = &[
     (operators::CONTAINED, operators::contained),
 ];
 
-const COMPARISONS: &[(&str, fn(std::cmp::Ordering) -> bool)] = &[
+/// Which orders of two values a comparison holds for.
+type Holds = fn(std::cmp::Ordering) -> bool;
+
+const COMPARISONS: &[(&str, Holds)] = &[
     (operators::LESS, std::cmp::Ordering::is_lt),
     (operators::LESS_EQUAL, std::cmp::Ordering::is_le),
     (operators::GREATER, std::cmp::Ordering::is_gt),

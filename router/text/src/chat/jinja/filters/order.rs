@@ -141,6 +141,6 @@ pub fn groupby(args: Args) -> Result<Value, Error> {
             _ => groups.push((key, attribute.of(&item)?, vec![item])),
         }
     }
-    let group = |(_, name, members): (Value, Value, Vec<Value>)| Group::new(name, Value::from(members));
+    let group = |(_, name, members): (Value, Value, Vec<Value>)| Group::value(name, Value::from(members));
     Ok(Value::from(groups.into_iter().map(group).collect::<Vec<_>>()))
 }
