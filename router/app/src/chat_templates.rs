@@ -12,11 +12,9 @@ use std::path::Path;
 
 use headrace_text::chat::{ChatTemplates, DEFAULT, TokenizerConfig};
 
-use crate::config::HttpConfig;
-
-/// The templates for the model in `dir`.
-pub fn read(dir: &Path, config: &HttpConfig) -> ChatTemplates {
-    let other = config.tokenizer_config.as_deref().map(tokenizer_config);
+/// The templates for the model in `dir`. `chat_template` and `other_config`: files that flags name.
+pub fn read(dir: &Path, chat_template: Option<&Path>, other_config: Option<&Path>) -> ChatTemplates {
+    let other = other_config.map(tokenizer_config);
     let replaced = other.is_some();
     let own = other.unwrap_or_else(|| tokenizer_config(&dir.join("tokenizer_config.json")));
     let mut special_tokens = own.special_tokens;
@@ -25,7 +23,7 @@ pub fn read(dir: &Path, config: &HttpConfig) -> ChatTemplates {
         special_tokens.entry(name).or_insert(token);
     }
     let sources: [&dyn Fn() -> Sources; 5] = [
-        &|| config.chat_template.as_deref().and_then(text).map(lone).unwrap_or_default(),
+        &|| chat_template.and_then(text).map(lone).unwrap_or_default(),
         &|| if replaced { own.templates.clone() } else { Sources::new() },
         &|| files(dir),
         &|| tokenizer_config(&dir.join("chat_template.json")).templates,
@@ -91,7 +89,8 @@ mod tests {
 
     struct Model {
         dir: tempfile::TempDir,
-        config: HttpConfig,
+        chat_template: Option<PathBuf>,
+        tokenizer_config: Option<PathBuf>,
     }
 
     /// A directory with these files.
@@ -102,20 +101,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("it is in the directory")).expect("a directory");
             fs::write(path, content).expect("a file");
         }
-        let config = HttpConfig {
-            address: std::net::Ipv4Addr::LOCALHOST.into(),
-            port: 0,
-            served_model_names: Vec::new(),
-            cors_allow_origin: Vec::new(),
-            payload_limit: 1,
-            validation_workers: 1,
-            tokenizer_config: None,
-            compute_type: None,
-            surface: headrace_http::Surface::default(),
-            chat_template: None,
-            no_special_tokens_in_messages: false,
-        };
-        Model { dir, config }
+        Model { dir, chat_template: None, tokenizer_config: None }
     }
 
     impl Model {
@@ -125,7 +111,8 @@ mod tests {
 
         fn render(&self, conversation: &Conversation) -> Result<String, TemplateError> {
             let now = jiff::civil::date(2031, 2, 3).at(0, 0, 0, 0);
-            read(self.dir.path(), &self.config).render(conversation, &now)
+            read(self.dir.path(), self.chat_template.as_deref(), self.tokenizer_config.as_deref())
+                .render(conversation, &now)
         }
 
         fn shown(&self) -> Result<String, TemplateError> {
@@ -144,12 +131,12 @@ mod tests {
     #[test]
     fn the_first_source_holds() {
         let mut model = model(ALL);
-        model.config.chat_template = model.path("mine.jinja");
-        model.config.tokenizer_config = model.path("mine.json");
+        model.chat_template = model.path("mine.jinja");
+        model.tokenizer_config = model.path("mine.json");
         assert_eq!(model.shown().as_deref(), Ok("flag"));
-        model.config.chat_template = None;
+        model.chat_template = None;
         assert_eq!(model.shown().as_deref(), Ok("other config"));
-        model.config.tokenizer_config = None;
+        model.tokenizer_config = None;
         for (file, expected) in
             [("chat_template.jinja", "file"), ("chat_template.json", "json"), ("tokenizer_config.json", "config")]
         {

@@ -206,8 +206,9 @@ async fn load_text(dir: PathBuf, config: &HttpConfig) -> Result<(Arc<Tokenizer>,
     let config = config.clone();
     let loading = tokio::task::spawn_blocking(move || {
         let tokenizer = Arc::new(Tokenizer::from_dir(&dir)?);
-        let templates = chat_templates::read(&dir, &config);
-        let prompts = ChatPrompts::new(templates, tokenizer.clone(), config.no_special_tokens_in_messages);
+        let HttpConfig { chat_template, tokenizer_config, no_special_tokens_in_messages, .. } = config;
+        let templates = chat_templates::read(&dir, chat_template.as_deref(), tokenizer_config.as_deref());
+        let prompts = ChatPrompts::new(templates, tokenizer.clone(), no_special_tokens_in_messages);
         Ok((tokenizer, prompts))
     });
     loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?

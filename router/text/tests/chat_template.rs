@@ -449,6 +449,12 @@ fn parts_are_joined_for_a_template_that_knows_only_text() {
 }
 
 #[test]
+fn parts_that_a_template_shows_as_json_stay_so() {
+    let template = "{% if messages[0].content is not string %}{{ messages[0].content | tojson }}{% endif %}";
+    assert!(render(template, &in_parts()).expect("it renders").starts_with(r#"[{"type": "text", "#));
+}
+
+#[test]
 fn parts_stay_parts_for_a_template_that_knows_them() {
     let template = "{% for part in messages[0].content %}<{{ part.text }}>{% endfor %}";
     assert_eq!(render(template, &in_parts()).as_deref(), Ok("<One, ><two>"));

@@ -1,10 +1,9 @@
 //! Messages as templates expect them, made from what clients of OpenAI's API send.
 
-use minijinja::Value;
 use serde_json::{Map, Value as Json, json};
 
 use super::conversation::Message;
-use super::jinja::{from_json, python_json, python_repr};
+use super::jinja::{from_json, python_repr};
 
 /// How messages are written where clients and templates may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,14 +46,12 @@ impl Form {
         messages
     }
 
-    /// Whether a template that was given parts took them for text: then they stand there as Python or JSON writes them.
+    /// Whether a template that was given parts took them for text: then they stand there as Python prints them. (One that
+    /// shows them as JSON means to.)
     pub fn is_misread(self, messages: &[Message], text: &str) -> bool {
         let contents = messages.iter().filter_map(|message| message.get("content"));
-        let parts = contents.filter(|content| content.as_array().is_some_and(|parts| !parts.is_empty()));
-        !self.joined
-            && parts.map(from_json).any(|parts: Value| {
-                text.contains(&python_repr(&parts)) || python_json(&parts).is_ok_and(|json| text.contains(&json))
-            })
+        let mut parts = contents.filter(|content| content.as_array().is_some_and(|parts| !parts.is_empty()));
+        !self.joined && parts.any(|parts| text.contains(&python_repr(&from_json(parts))))
     }
 }
 

@@ -22,18 +22,12 @@ mod rewrite;
 mod strings;
 mod value;
 
-use minijinja::{Error, Value};
+use minijinja::Value;
 use serde_json::Value as Json;
 
 pub use environment::{FUEL, Refusal};
 pub use print::repr as python_repr;
 pub use program::Program;
-
-/// `json.dumps` as transformers' `tojson` calls it.
-pub fn python_json(value: &Value) -> Result<String, Error> {
-    let json = json::tojson(args::Args::of(std::slice::from_ref(value))?)?;
-    Ok(print::text(&json))
-}
 
 /// A request's value; whole numbers stay whole.
 pub fn from_json(value: &Json) -> Value {
