@@ -119,12 +119,11 @@ impl Prompt {
     }
 
     /// It has no fewer, as far as can be said without reading it. Of a short text nothing is said: it is soon counted.
-    fn least_tokens(&self, state: &ServerState) -> usize {
+    fn least_tokens(&self, state: &ServerState) -> Option<usize> {
         match self {
-            Self::Text(text) if text.len() > LONG_BYTES => state.tokenizer.least_tokens(text.len()),
-            Self::Text(_) => 0,
-            Self::Tokens(tokens) => tokens.len(),
-            Self::Chat(_) => 0,
+            Self::Text(text) if text.len() > LONG_BYTES => Some(state.tokenizer.least_tokens(text.len())),
+            Self::Tokens(tokens) => Some(tokens.len()),
+            Self::Text(_) | Self::Chat(_) => None,
         }
     }
 

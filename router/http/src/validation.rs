@@ -115,11 +115,11 @@ pub(crate) fn fit(input: usize, checked: &Checked, limits: &Limits) -> Result<To
     Ok(Tokens(new))
 }
 
-/// Refuses a prompt whose `least` tokens are too many already, before anybody has counted all of them.
-pub(crate) fn fit_at_least(least: usize, checked: &Checked, limits: &Limits) -> Result<(), Invalid> {
-    match checked.truncate {
-        Some(_) => Ok(()),
-        None => check_length(Count::AtLeast(least), checked, limits).map(drop),
+/// Refuses a prompt whose `least` tokens, where they are known, are too many already, before anybody has counted all.
+pub(crate) fn fit_at_least(least: Option<usize>, checked: &Checked, limits: &Limits) -> Result<(), Invalid> {
+    match (checked.truncate, least) {
+        (None, Some(least)) => check_length(Count::AtLeast(least), checked, limits).map(drop),
+        _ => Ok(()),
     }
 }
 

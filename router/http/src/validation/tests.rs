@@ -201,7 +201,8 @@ fn the_log_line_names_parameters_and_no_text() {
 #[test]
 fn a_prompt_that_is_too_long_for_sure_is_refused_before_it_is_counted() {
     let checked = |parameters| validate("x", &given(parameters), Delivery::Whole).unwrap().0;
-    let refused = |least, parameters| fit_at_least(least, &checked(parameters), &limits()).err().map(|e| e.to_string());
+    let refused =
+        |least, parameters| fit_at_least(Some(least), &checked(parameters), &limits()).err().map(|e| e.to_string());
     assert_eq!(refused(1000, json!({})), None);
     let said = refused(1001, json!({})).unwrap();
     assert!(said.starts_with("`inputs` must have less than 1000 tokens. Given: at least 1001."), "{said}");

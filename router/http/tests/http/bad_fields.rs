@@ -230,7 +230,7 @@ async fn a_huge_prompt_that_no_tokens_could_make_short_enough_is_refused_unread(
     // The longest token has 7 bytes.
     let text = "x".repeat(70_001);
     for (path, parameters, told) in [
-        ("/generate", json!({}), "Given: at least 10001."),
+        ("/generate", json!({}), "Given: at least 10001 `inputs` tokens"),
         ("/", json!({"max_new_tokens": 5}), "Given: at least 10001 `inputs` tokens and 5 `max_new_tokens`"),
     ] {
         let answer = world.post(path, json!({"inputs": text, "parameters": parameters})).await;
