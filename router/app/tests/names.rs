@@ -54,6 +54,8 @@ fn print_schema_prints_the_document_that_the_server_serves() {
     let mut server = Headrace::start(&[
         "router",
         "--fake-shard",
+        // The document of all routes that there may be.
+        "--kserve",
         "--hostname",
         "127.0.0.1",
         "--port",

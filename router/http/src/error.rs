@@ -228,6 +228,7 @@ impl ApiError {
         match self {
             Self::Invalid(Invalid::TotalTokens { .. } | Invalid::InputLength { .. }) => Some("context_length_exceeded"),
             Self::UnknownModel { .. } => Some("model_not_found"),
+            Self::Unauthorized => Some("invalid_api_key"),
             Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => Some("rate_limit_exceeded"),
             _ => None,
         }

@@ -9,7 +9,7 @@ use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr, Response,
@@ -19,9 +19,9 @@ use utoipa::{IntoResponses, ToSchema};
 
 use crate::error::ErrorBody;
 use crate::openai::chat::ChatDelta;
-use crate::openai::errors::OpenAiErrorBody;
+use crate::openai::errors::{OpenAiErrorBody, Route};
 use crate::surface::Surface;
-use crate::wire::{StreamDetails, StreamEvent};
+use crate::wire::StreamEvent;
 
 /// What the document says before its routes are known.
 pub(crate) fn base() -> OpenApi {
@@ -31,15 +31,23 @@ pub(crate) fn base() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .license(Some(License::new("Apache-2.0")));
     // Shapes that no route names by type: of errors, and of what only events are made of.
-    let shapes = ComponentsBuilder::new()
-        .schema_from::<ErrorBody>()
-        .schema_from::<StreamEvent>()
-        .schema_from::<StreamDetails>()
-        .schema_from::<OpenAiErrorBody>()
-        .schema_from::<ChatDelta>();
+    let mut shapes = Vec::new();
+    add::<ErrorBody>(&mut shapes);
+    add::<StreamEvent>(&mut shapes);
+    add::<OpenAiErrorBody>(&mut shapes);
+    add::<ChatDelta>(&mut shapes);
+    let shapes = shapes.into_iter().fold(ComponentsBuilder::new(), |all, (name, shape)| all.schema(name, shape));
     let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of `--api-key`")).build();
     let shapes = shapes.security_scheme(API_KEY, SecurityScheme::Http(key));
     OpenApiBuilder::new().info(info).components(Some(shapes.build())).build()
+}
+
+type Shape = (String, RefOr<Schema>);
+
+/// A type and those that it holds.
+fn add<T: ToSchema>(shapes: &mut Vec<Shape>) {
+    shapes.push((T::name().into_owned(), T::schema()));
+    T::schemas(shapes);
 }
 
 /// The whole document, as JSON.
@@ -58,6 +66,9 @@ fn answer(bytes: Bytes) -> HttpResponse {
 }
 
 fn json(mut document: OpenApi) -> String {
+    // How axum marks a part with slashes in it.
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     document.paths.paths.values_mut().for_each(request_ids);
     document.to_pretty_json().unwrap_or_default()
 }
@@ -68,9 +79,15 @@ pub(crate) fn protect(document: &mut OpenApi, surface: &Surface) {
     if surface.api_keys.is_empty() {
         ways.push(SecurityRequirement::default());
     }
-    for operation in document.paths.paths.values_mut().flat_map(operations) {
-        operation.security = Some(ways.clone());
-        operation.responses.responses.extend(errors::<ErrorBody>(UNAUTHORIZED));
+    for (path, item) in &mut document.paths.paths {
+        let refused = match Route::of(path) {
+            Some(_) => errors::<OpenAiErrorBody>(UNAUTHORIZED),
+            None => errors::<ErrorBody>(UNAUTHORIZED),
+        };
+        for operation in operations(item) {
+            operation.security = Some(ways.clone());
+            operation.responses.responses.extend(refused.clone());
+        }
     }
 }
 

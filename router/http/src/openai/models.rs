@@ -3,7 +3,7 @@
 //! Clients send what they like as a model's name (`tgi`, `dummy`, the server's own URL), and a server of one model has
 //! nothing to choose: any name is taken. A server that was given names takes those, its model's id, and `tgi`.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::errors::ModelErrors;
 use crate::error::ApiError;
+use crate::in_path::InPath;
 use crate::json;
 use crate::state::{ServerInfo, ServerState, Shared};
 
@@ -29,7 +30,7 @@ pub(crate) async fn models(State(state): State<ServerState>) -> Response {
     params(("id" = String, Path, description = "The name, slashes and all")),
     responses((status = OK, description = "The model", body = Model), ModelErrors)
 )]
-pub(crate) async fn model(State(state): State<ServerState>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(crate) async fn model(State(state): State<ServerState>, InPath(id): InPath<String>) -> Result<Response, ApiError> {
     match is_known(&state.info, &id) {
         true => Ok(answer(&Model::new(&state, &id))),
         false => Err(unknown(&id)),

@@ -8,8 +8,21 @@ use serde_json::{Value, json};
 
 use crate::world::{Answer, Setup, World, post};
 
-const PROTECTED: [&str; 5] = ["/", "/generate", "/generate_stream", "/tokenize", "/chat_tokenize"];
-const OPEN: [&str; 7] = ["/", "/health", "/ping", "/info", "/metrics", "/docs/", "/api-doc/openapi.json"];
+const PROTECTED: [&str; 7] =
+    ["/", "/generate", "/generate_stream", "/tokenize", "/chat_tokenize", "/invocations", "/vertex"];
+const OPENAI: [&str; 2] = ["/v1/completions", "/v1/chat/completions"];
+const OPEN: [&str; 10] = [
+    "/",
+    "/health",
+    "/ping",
+    "/livez",
+    "/readyz",
+    "/info",
+    "/metrics",
+    "/docs/",
+    "/api-doc/openapi.json",
+    "/v1/models",
+];
 
 async fn locked() -> World {
     let surface = Surface { api_keys: ApiKeys::new(["first", "second"]), ..Surface::default() };
@@ -27,7 +40,12 @@ async fn ask(world: &World, path: &str, authorization: &str) -> Answer {
 /// A request for any of the protected routes.
 fn body() -> Value {
     let messages = [json!({"role": "user", "content": "Hello"})];
-    json!({"inputs": "Hello", "parameters": {"max_new_tokens": 2}, "messages": messages})
+    let parameters = json!({"max_new_tokens": 2});
+    let instances = [json!({"inputs": "Hello", "parameters": parameters})];
+    json!({
+        "inputs": "Hello", "parameters": parameters, "messages": messages, "prompt": "Hello", "max_tokens": 2,
+        "instances": instances,
+    })
 }
 
 #[tokio::test]
@@ -47,11 +65,26 @@ async fn without_a_key_what_costs_something_is_401_and_says_how_to_send_one() {
 }
 
 #[tokio::test]
+async fn without_a_key_openais_routes_answer_as_openai_does() {
+    let world = locked().await;
+    for path in OPENAI {
+        let answer = ask(&world, path, "Bearer wrong").await;
+        assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (401, "unauthorized"), "{path}");
+        assert_eq!(answer.header("www-authenticate"), "Bearer", "{path}");
+        let error = answer.json()["error"].clone();
+        assert_eq!((&error["code"], &error["type"]), (&json!("invalid_api_key"), &json!("authentication_error")));
+    }
+}
+
+#[tokio::test]
 async fn with_any_of_the_keys_all_routes_answer() {
     let world = locked().await;
-    for path in PROTECTED {
+    for path in PROTECTED.into_iter().chain(OPENAI) {
         for authorization in ["Bearer first", "bearer second"] {
-            assert_ne!(ask(&world, path, authorization).await.status, 401, "{path}");
+            let answer = ask(&world, path, authorization).await;
+            // A chat has no template in this world.
+            let expected = if path.contains("chat") { 422 } else { 200 };
+            assert_eq!(answer.status, expected, "{path}: {}", answer.text);
         }
     }
 }

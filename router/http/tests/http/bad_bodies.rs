@@ -128,9 +128,9 @@ async fn unknown_names_are_ignored() {
 
 #[tokio::test]
 async fn unknown_routes_are_404_in_json() {
-    let answer = World::new().await.post("/v1/nope", json!({})).await;
+    let answer = World::new().await.post("/nope", json!({})).await;
     assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (404, "not_found"));
-    assert!(answer.error().contains("POST /v1/nope"), "{}", answer.error());
+    assert!(answer.error().contains("POST /nope"), "{}", answer.error());
 }
 
 #[tokio::test]

@@ -77,6 +77,17 @@ async fn the_page_shows_our_document_and_asks_nobody_about_it() {
 }
 
 #[tokio::test]
+async fn parts_of_a_path_are_named_as_openapi_names_them() {
+    let document = World::new().await.get("/api-doc/openapi.json").await.json();
+    let paths = document["paths"].as_object().unwrap();
+    assert!(
+        paths.contains_key("/v1/models/{id}") && paths.keys().all(|path| !path.contains('*')),
+        "{:?}",
+        paths.keys()
+    );
+}
+
+#[tokio::test]
 async fn the_document_shows_only_routes_that_are_there() {
     let document = World::new().await.get("/api-doc/openapi.json").await.json();
     assert!(document["paths"].as_object().unwrap().keys().all(|path| !path.starts_with("/v2")));

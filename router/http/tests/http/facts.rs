@@ -5,7 +5,7 @@ use axum::http::Request;
 use serde_json::json;
 
 use crate::tokenizer::{END, ids};
-use crate::world::World;
+use crate::world::{Setup, World};
 
 #[tokio::test]
 async fn health_is_200_with_nothing_on_all_its_routes() {
@@ -121,4 +121,16 @@ async fn browsers_may_call_from_anywhere() {
     let answer = World::new().await.send(request).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("access-control-allow-origin"), "*");
+}
+
+#[tokio::test]
+async fn browsers_may_call_from_the_named_origins_alone() {
+    let cors_origins = vec!["https://example.org".parse().unwrap()];
+    let world = World::with(Setup { cors_origins, ..Setup::default() }).await;
+    for (origin, allowed) in [("https://example.org", Some("https://example.org")), ("https://example.com", None)] {
+        let request = Request::get("/info").header("origin", origin).body(Body::empty()).unwrap();
+        let answer = world.send(request).await;
+        let given = answer.headers.get("access-control-allow-origin").map(|value| value.to_str().unwrap());
+        assert_eq!((answer.status.as_u16(), given), (200, allowed), "{origin}");
+    }
 }

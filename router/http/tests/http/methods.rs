@@ -51,3 +51,9 @@ async fn head_is_get_without_a_body() {
         assert_eq!(head.headers.get("content-type"), get.headers.get("content-type"), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_name_that_is_no_text_is_404_on_openais_routes_too() {
+    let answer = ask("GET", "/v1/models/%ff").await;
+    assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (404, "not_found"));
+}

@@ -86,6 +86,13 @@ async fn before_the_model_is_loaded_the_server_is_alive_and_says_what_it_is_doin
 }
 
 #[tokio::test]
+async fn before_the_model_is_loaded_openais_routes_have_their_own_shape() {
+    let (status, body) = ask(&Front::new("loading weights").router(), "POST", "/v1/completions").await;
+    assert_eq!((status, &body["error_type"]), (503, &json!("loading")));
+    assert!(body["error"]["message"].as_str().unwrap().contains("loading weights"), "{body}");
+}
+
+#[tokio::test]
 async fn once_it_is_loaded_its_own_routes_answer() {
     let world = World::new().await;
     let front = Front::new("reading the model");

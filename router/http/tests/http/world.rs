@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use headrace_engine::{Engine, EngineConfig};
 use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
@@ -33,6 +33,7 @@ pub struct World {
 pub struct Setup {
     pub limits: Limits,
     pub surface: Surface,
+    pub cors_origins: Vec<HeaderValue>,
     /// The tokens that answers are made of.
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
@@ -57,6 +58,7 @@ impl Default for Setup {
         Self {
             limits,
             surface: Surface::default(),
+            cors_origins: vec![],
             choices: ids("abcdefghijklmnopqrstuvwxyz"),
             pipeline_tag: None,
             chat_templates: ChatTemplates::default(),
@@ -114,7 +116,7 @@ impl World {
             surface: setup.surface,
             info: info(setup.pipeline_tag),
             metrics,
-            cors_origins: vec![],
+            cors_origins: setup.cors_origins,
         });
         Self { router: headrace_http::router(state), engine, handle: shard.handle(), shard }
     }
