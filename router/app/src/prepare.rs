@@ -64,7 +64,7 @@ impl Preparation {
         let mut command = Command::new(program);
         command.args(arguments(source)).stdin(Stdio::null()).stdout(Stdio::piped());
         if let Some(token) = &source.hub_token {
-            command.env("HF_TOKEN", token);
+            command.env("HF_TOKEN", token.expose());
         }
         let failed = |reason| PrepareError::NoPython { program: program.display().to_string(), reason };
         Ok(Self { child: GroupChild::spawn(&mut command, Signal::SIGKILL).map_err(failed)? })
@@ -136,7 +136,7 @@ mod tests {
             revision: None,
             cache_dir: None,
             hub_cache: None,
-            hub_token: Some("hf_secret".into()),
+            hub_token: Some("hf_secret".parse().expect("any text is a secret")),
         };
         assert_eq!(arguments(&source), ["-m", "headrace_server", "prepare", "--model-id", "org/m"]);
         source.revision = Some("main".into());

@@ -46,6 +46,7 @@ const LAUNCHER: &[(&str, &str)] = &[
     ("--otlp-endpoint", "http://localhost:4317"),
     ("--otlp-service-name", "text-generation-inference.router"),
     ("--cors-allow-origin", "https://example.org"),
+    ("--api-key", "key"),
     ("--watermark-gamma", "0.5"),
     ("--watermark-delta", "2.0"),
     ("--ngrok", ""),

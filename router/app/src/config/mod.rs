@@ -23,6 +23,7 @@ pub use error::ConfigError;
 pub use simulate::{Cost, Show, SimulateConfig, Traffic};
 pub use what_if::Changes;
 
+use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
     Command, Device, Dtype, FakeFlags, Flags, Origins, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
@@ -52,7 +53,7 @@ pub struct ModelSource {
     pub revision: Option<String>,
     pub cache_dir: Option<PathBuf>,
     pub hub_cache: Option<PathBuf>,
-    pub hub_token: Option<String>,
+    pub hub_token: Option<Secret>,
 }
 
 /// How the shard's process is started. `None`: the shard's own default.

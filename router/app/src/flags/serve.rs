@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::surface::Secret;
 use super::{
     BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, OppositeFlags, ProcessFlags, SchedulingFlags, TelemetryFlags,
 };
@@ -56,7 +57,7 @@ pub struct ModelFlags {
     /// Token of the hub account, for gated and private models. HUGGING_FACE_HUB_TOKEN and HF_API_TOKEN are read too. As
     /// a variable it stays out of the list of processes.
     #[arg(long, env, value_name = "TOKEN")]
-    pub hf_token: Option<String>,
+    pub hf_token: Option<Secret>,
 }
 
 /// How the model is computed.

@@ -13,7 +13,7 @@ pub struct SurfaceFlags {
     /// cost something ask for one, those that say how the server is do not. Requests without an x-tenant-id are those of
     /// tenant key-1, key-2, …, by the key's place. A variable hides keys from the machine's list of processes; they are
     /// never logged. Default: everybody may ask.
-    #[arg(long, env, value_name = "KEY", value_delimiter = ',')]
+    #[arg(long, env, value_name = "KEY", value_delimiter = ',', num_args = 1..)]
     pub api_key: Vec<Secret>,
     /// Seconds of silence after which a stream gets a comment, so that proxies keep its connection; 0 sends none.
     #[arg(long, env, value_name = "SECONDS", default_value_t = 15)]
