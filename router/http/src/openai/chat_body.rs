@@ -14,11 +14,11 @@ use crate::payload::FromJson;
 #[derive(Clone, Debug, ToSchema)]
 #[schema(as = ChatRequest)]
 pub(crate) struct ChatBody {
-    #[schema(inline)]
+    #[serde(flatten)]
     pub common: Common,
-    #[schema(inline)]
+    #[serde(flatten)]
     pub own: Chat,
-    #[schema(inline)]
+    #[serde(flatten)]
     pub input: ChatInput,
     #[schema(ignore)]
     pub later: Later,

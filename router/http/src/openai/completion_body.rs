@@ -16,9 +16,9 @@ use crate::state::Shared;
 #[derive(Clone, Debug, ToSchema)]
 #[schema(as = CompletionRequest)]
 pub(crate) struct CompletionBody {
-    #[schema(inline)]
+    #[serde(flatten)]
     pub common: Common,
-    #[schema(inline)]
+    #[serde(flatten)]
     pub own: Completion,
     #[schema(ignore)]
     pub later: Later,

@@ -211,5 +211,5 @@ fn a_prompt_that_is_too_long_for_sure_is_refused_before_it_is_counted() {
     assert!(said.contains("Given: at least 1000 `inputs` tokens and 25 `max_new_tokens`"), "{said}");
     assert_eq!(refused(1_000_000, json!({"truncate": 10})), None, "its end may be short enough");
     let none = Checked { max_new_tokens: Some(2000), ..checked(json!({})) };
-    assert_eq!(fit_at_least(0, &none, &limits()), Ok(()), "nobody knows");
+    assert_eq!(fit_at_least(None, &none, &limits()), Ok(()), "nobody knows");
 }
