@@ -55,9 +55,9 @@ fn a_flag_keeps_special_tokens_out_of_messages() {
     };
     let (_open, address) = router(&model, &[]);
     assert_eq!(ids(&address), [1, 0, 2, 0]);
-    // What the user typed is a word that the vocabulary does not have.
+    // What the user typed is characters that the vocabulary does not have.
     let (_guarded, address) = router(&model, &["--no-special-tokens-in-messages"]);
-    assert_eq!(ids(&address), [1, 7, 2, 0]);
+    assert_eq!(ids(&address), [1, 7, 7, 7, 7, 2, 0]);
 }
 
 #[test]

@@ -11,7 +11,9 @@ use headrace_text::chat::{ChatPrompt, ChatPrompts, ChatTemplates, Conversation};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use tokenizers::{byte_fallback, byte_level, metaspace, metaspace_first, with_all_kinds_of_added_tokens, word_piece};
+use tokenizers::{
+    byte_fallback, byte_level, metaspace, metaspace_first, with_all_kinds_of_added_tokens, word_piece, words,
+};
 
 fn prompts(template: &str, tokenizer: Arc<Tokenizer>, guarded: bool) -> ChatPrompts {
     let sources = BTreeMap::from([("default".to_owned(), template.to_owned())]);
@@ -69,11 +71,21 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(select(PIECES), 0..24).prop_map(|pieces| pieces.concat())
 }
 
-fn all_tokenizers() -> [Arc<Tokenizer>; 6] {
-    [byte_level(), byte_fallback(), metaspace(), metaspace_first(), word_piece(), with_all_kinds_of_added_tokens()]
+fn all_tokenizers() -> [Arc<Tokenizer>; 7] {
+    [
+        byte_level(),
+        byte_fallback(),
+        metaspace(),
+        metaspace_first(),
+        word_piece(),
+        words(),
+        with_all_kinds_of_added_tokens(),
+    ]
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Tokens and their places are those of the whole text, whatever is in the cache.
     #[test]
     fn sections_give_the_tokens_of_the_whole(turns in prop::collection::vec(texts(), 1..4)) {
@@ -139,6 +151,16 @@ fn a_guarded_user_cannot_end_a_turn() {
     assert_eq!(prompt.text, format!("<|start|>user\n{attack}<|end|><|start|>"));
     assert_eq!((count(&prompt, END), count(&prompt, START)), (1, 2));
     assert_eq!(byte_level().decode(&prompt.encoding.ids, false).as_deref(), Ok(prompt.text.as_str()));
+}
+
+#[test]
+fn a_special_token_that_the_vocabulary_holds_as_a_word_is_spelt_out() {
+    let template = "{{ messages[0].content }} <|end|> </s>";
+    let prompt = make(&prompts(template, words(), true), &[said("Hello </s> <|end|>")], json!({}));
+    let spelt = [5, 7, 8, 6];
+    assert_eq!(prompt.encoding.ids[..5], [3, spelt[0], spelt[1], spelt[2], spelt[3]]);
+    assert_eq!(prompt.encoding.ids[prompt.encoding.ids.len() - 2..], [1, 2]);
+    assert_eq!(prompt.encoding.ids.iter().filter(|&&id| id == 1 || id == 2).count(), 2);
 }
 
 #[test]

@@ -392,7 +392,7 @@ fn a_message_that_is_not_shown_cannot_be_continued() {
     let error =
         ending("{{ messages[0].content }}", json!("x"), Ending::Continue { trim: true }).expect_err("not shown");
     assert!(matches!(error, TemplateError::Chat { .. }), "{error}");
-    let error = ending(CHAT, json!(null), Ending::Continue { trim: true }).expect_err("no text");
+    let error = ending(CHAT, json!([]), Ending::Continue { trim: true }).expect_err("no text");
     assert!(error.to_string().contains("no text to continue"), "{error}");
 }
 

@@ -166,18 +166,50 @@ impl Guard {
         let text = self.ends.uncover(covered);
         let lead = if at == 0 { "" } else { BEGUN };
         let led = [lead, &text].concat();
-        let encoding = cache.get(&led, || {
-            let encoding = self.plain.encode(led.as_str(), false);
-            let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: one_line(error) })?;
-            let skipped = usize::from(!lead.is_empty());
-            let offsets = encoding.get_offsets().iter().skip(skipped);
-            let offsets =
-                offsets.map(|&(start, end)| (start.saturating_sub(lead.len()), end.saturating_sub(lead.len())));
-            Ok(Encoding { ids: encoding.get_ids()[skipped..].to_vec(), offsets: offsets.collect() })
-        })?;
+        let encoding = cache.get(&led, || Ok(self.without_specials(&text, self.encode_plain(lead, &text)?)?))?;
         prompt.encoding.append(&encoding, at);
         prompt.text.push_str(&text);
         Ok(())
+    }
+
+    fn encode_plain(&self, lead: &str, text: &str) -> Result<Encoding, TokenizerError> {
+        let encoding = self.plain.encode([lead, text].concat(), false);
+        let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: one_line(error) })?;
+        let skipped = usize::from(!lead.is_empty());
+        let offsets = encoding.get_offsets().iter().skip(skipped);
+        let offsets = offsets.map(|&(start, end)| (start.saturating_sub(lead.len()), end.saturating_sub(lead.len())));
+        Ok(Encoding { ids: encoding.get_ids()[skipped..].to_vec(), offsets: offsets.collect() })
+    }
+
+    /// Some vocabularies hold special tokens as words: text that spells one finds it there. Such text is tokenized
+    /// character by character; what is special even so is left out.
+    fn without_specials(&self, text: &str, encoding: Encoding) -> Result<Encoding, TokenizerError> {
+        let spelt = |id: u32, (start, end): (usize, usize)| {
+            let special = self.specials.binary_search_by_key(&id, |special| special.id);
+            special
+                .is_ok_and(|place| text.get(start..end).is_some_and(|text| text.contains(&self.specials[place].text)))
+        };
+        if !encoding.ids.iter().zip(&encoding.offsets).any(|(&id, &range)| spelt(id, range)) {
+            return Ok(encoding);
+        }
+        let mut rest = Encoding::default();
+        for (&id, &(start, end)) in encoding.ids.iter().zip(&encoding.offsets) {
+            if !spelt(id, (start, end)) {
+                rest.ids.push(id);
+                rest.offsets.push((start, end));
+                continue;
+            }
+            for (at, c) in text[start..end].char_indices() {
+                let single = self.encode_plain(BEGUN, &c.to_string())?;
+                for (&id, &(first, last)) in single.ids.iter().zip(&single.offsets) {
+                    if !spelt(id, (start + at + first, start + at + last)) {
+                        rest.ids.push(id);
+                        rest.offsets.push((start + at + first, start + at + last));
+                    }
+                }
+            }
+        }
+        Ok(rest)
     }
 }
 

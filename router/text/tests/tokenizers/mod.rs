@@ -168,6 +168,20 @@ fn bytes() -> impl Iterator<Item = String> {
     own.into_iter().chain(shifted).filter_map(char::from_u32).map(String::from)
 }
 
+/// Whole words between spaces; special tokens are words of the vocabulary as well, and so are some of their letters.
+pub fn words() -> Arc<Tokenizer> {
+    let words = ["<unk>", "<|end|>", "</s>", "Hello", "a", "<", ">", "/", "s"].map(String::from);
+    load(json!({
+        "version": "1.0",
+        "added_tokens": [special(0, "<unk>"), special(1, "<|end|>"), special(2, "</s>")],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": null,
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary(words), "unk_token": "<unk>"},
+    }))
+}
+
 /// WordPiece as BERT's: spaces come back between words, and no token's text stands alone.
 pub fn word_piece() -> Arc<Tokenizer> {
     let words = ["[UNK]", "[SEP]", "play", "##ing", "##ed", "chess", ".", "don", "'", "t"].map(String::from);
