@@ -22,6 +22,7 @@ fn pages() -> Vec<Page> {
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
     let mut pages: Vec<Page> = commands.map(command_page).collect();
     pages.push(("variables.md".to_owned(), variables_page()));
+    pages.push(("metrics.md".to_owned(), format!("{NOTE}# Metrics\n\n{}", headrace_telemetry::markdown())));
     pages
 }
 

@@ -12,7 +12,7 @@ use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
-use headrace_telemetry::table;
+use headrace_telemetry::{Exporter, ExporterTask, table};
 use headrace_text::Tokenizer;
 use headrace_text::chat::ChatPrompts;
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::chat_templates;
-use crate::config::{HttpConfig, ServiceConfig};
+use crate::config::{ConfigError, HttpConfig, ServiceConfig};
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
 use crate::listen::Door;
@@ -33,6 +33,9 @@ use crate::timeline::Timeline;
 
 /// For answers that are complete, or have just failed, to reach their clients.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// For what waits to be exported.
+const LAST_TRACES: Duration = Duration::from_secs(2);
 
 /// What a service is started from.
 pub struct Plan<'a> {
@@ -59,6 +62,7 @@ pub struct Service {
     stop_http: oneshot::Sender<()>,
     /// As long as the service lives.
     _metrics_port: Option<MetricsPort>,
+    exporting: Option<ExporterTask>,
     graceful_termination: Duration,
 }
 
@@ -94,6 +98,7 @@ pub async fn start(
     let trace = config.trace.as_deref().map(trace_files).transpose()?;
     let engine_config = EngineConfig { trace, ..EngineConfig::new(agreed.scheduler.clone()) };
     let (engine, task) = Engine::start(engine_config, shard, tokenizer.clone()).await?;
+    let (traces, exporting) = export_traces(config)?;
     let state = ServerState::new(ServerParts {
         engine: engine.clone(),
         tokenizer,
@@ -102,6 +107,7 @@ pub async fn start(
         surface: config.http.surface.clone(),
         info: server_info(config, &model, &facts, &agreed),
         metrics: metrics.clone(),
+        traces,
         cors_origins: cors_origins(config),
     });
     let Door { front, address, http, stop: stop_http } = door;
@@ -110,7 +116,7 @@ pub async fn start(
     timeline.mark("engine and HTTP");
     tell(&model, &facts, &pool, &agreed, address, &timeline);
     let graceful_termination = config.graceful_termination;
-    Ok(Service { engine, task, http, stop_http, _metrics_port: metrics_port, graceful_termination })
+    Ok(Service { engine, task, http, stop_http, _metrics_port: metrics_port, exporting, graceful_termination })
 }
 
 /// Why a service ends.
@@ -124,6 +130,7 @@ impl Service {
     /// nobody was cut off.
     pub async fn run(mut self, signals: &mut Signals, death: impl Future<Output = Death>) -> Result<(), Failure> {
         let mut death = pin!(death);
+        let exporting = self.exporting.take();
         let outcome = match self.end(signals, death.as_mut()).await {
             End::Signal => self.drain(signals, death).await,
             End::Failed(failure) => Err(failure),
@@ -136,6 +143,9 @@ impl Service {
         }
         if !matches!(outcome, Err(Failure::Http(_))) {
             self.stop_http().await;
+        }
+        if let Some(exporting) = exporting {
+            exporting.finish(LAST_TRACES).await;
         }
         outcome
     }
@@ -212,6 +222,13 @@ async fn load_text(dir: PathBuf, config: &HttpConfig) -> Result<(Arc<Tokenizer>,
         Ok((tokenizer, prompts))
     });
     loading.await.map_err(|error| Failure::Runtime(io::Error::other(error)))?
+}
+
+/// Where traces go, and the task that brings them there.
+fn export_traces(config: &ServiceConfig) -> Result<(Option<Exporter>, Option<ExporterTask>), Failure> {
+    let Some(otlp) = config.telemetry.otlp.clone() else { return Ok((None, None)) };
+    let (exporter, task) = Exporter::start(otlp).map_err(ConfigError::from)?;
+    Ok((Some(exporter), Some(task)))
 }
 
 /// What never changes of a server, as metrics.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use axum::response::{IntoResponse, Response};
 use headrace_engine::{FinishReason, Finished, Observed, Timings};
 use headrace_scheduler::Tokens;
+use headrace_telemetry::TraceId;
 
 use crate::error::ApiError;
 use crate::metrics::Outcome;
@@ -12,6 +13,7 @@ use crate::permits::Permit;
 use crate::request_id::Caller;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
+use crate::traces::{End, RequestTrace, Why};
 use crate::validation::Checked;
 use crate::wire::finish_reason_name;
 
@@ -22,6 +24,8 @@ pub(crate) struct Call {
     terms: HeaderTerms,
     received: Instant,
     admitted: Option<Admitted>,
+    /// While it is traced and has not ended.
+    trace: Option<RequestTrace>,
     ended: bool,
 }
 
@@ -88,7 +92,8 @@ pub(crate) struct Times {
 impl Call {
     pub fn begin(state: ServerState, caller: Caller, terms: HeaderTerms, received: Instant) -> Self {
         state.requests.count.increment(1);
-        Self { state, caller, terms, received, admitted: None, ended: false }
+        let trace = RequestTrace::begin(state.traces.as_ref(), caller.trace(), received);
+        Self { state, caller, terms, received, admitted: None, trace, ended: false }
     }
 
     /// The client took nothing of its answer for too long.
@@ -120,7 +125,7 @@ impl Call {
 
     /// What the engine is to measure of one of its generations.
     pub fn observed(&mut self) -> Observed {
-        Observed { arrived: Some(self.received.into()), progress: None }
+        Observed { arrived: Some(self.received.into()), progress: self.trace.as_mut().map(RequestTrace::follow) }
     }
 
     /// The engine has taken the request. `sizes`: tokens of each prompt, and of its answers at most.
@@ -153,6 +158,7 @@ impl Call {
         // Without speculation every step brings one token of a request: none is skipped.
         requests.skipped_tokens.record(0.0);
         self.log_success(&times, summary);
+        self.end_trace(summary.reason.map(finish_reason_name), Ok(()));
         times
     }
 
@@ -172,19 +178,32 @@ impl Call {
             _ => {}
         }
         requests.ended(outcome_of(error), self.received.elapsed());
-        let (route, request_id) = (self.caller.route(), self.caller.id());
+        let (route, request_id, trace_id) = (self.caller.route(), self.caller.id(), self.trace_id());
+        let trace_id = trace_id.map(tracing::field::display);
         if matches!(error, ApiError::CutOff) {
             // Not a failure of the server: somebody ended it.
-            tracing::warn!(route, request_id, error_type = error.error_type(), "Cut off by the shutdown");
+            tracing::warn!(route, request_id, trace_id, error_type = error.error_type(), "Cut off by the shutdown");
         } else if let ApiError::TimedOut { limit } = error {
             // As somebody wished.
             tracing::warn!(route, request_id, error_type = error.error_type(), ?limit, "Given up");
         } else if error.status().is_server_error() || matches!(error, ApiError::Generation { .. }) {
-            tracing::error!(route, request_id, error_type = error.error_type(), "{error}");
+            tracing::error!(route, request_id, trace_id, error_type = error.error_type(), "{error}");
         } else {
             // The sentence may repeat what the client sent: not for logs.
-            tracing::info!(route, request_id, error_type = error.error_type(), "Refused");
+            tracing::info!(route, request_id, trace_id, error_type = error.error_type(), "Refused");
         }
+        self.end_trace(None, Err(Why::Error(error)));
+    }
+
+    /// Also of a trace that is not exported, where the client named one.
+    fn trace_id(&self) -> Option<TraceId> {
+        self.trace.as_ref().map(RequestTrace::id).or(self.caller.trace().map(|context| context.trace))
+    }
+
+    fn end_trace(&mut self, finish_reason: Option<&'static str>, outcome: Result<(), Why<'_>>) {
+        let Some(trace) = self.trace.take() else { return };
+        let input_tokens = self.admitted.as_ref().map(|admitted| admitted.input.0);
+        trace.end(&End { caller: &self.caller, tenant: self.terms.tenant(), input_tokens, finish_reason, outcome });
     }
 
     fn times(&self, summary: &Summary) -> Times {
@@ -202,6 +221,7 @@ impl Call {
         tracing::info!(
             route = self.caller.route(),
             request_id = self.caller.id(),
+            trace_id = self.trace_id().map(tracing::field::display),
             tenant = self.terms.tenant(),
             parameters = admitted.map(|admitted| admitted.parameters.as_str()),
             input_tokens = admitted.map(|admitted| admitted.input.0),
@@ -225,14 +245,25 @@ impl Drop for Call {
             return;
         }
         self.state.requests.ended(Outcome::Cancelled, self.received.elapsed());
-        let (route, request_id) = (self.caller.route(), self.caller.id());
-        if self.caller.stalled() {
-            self.state.requests.failure("slow_reader");
-            tracing::info!(route, request_id, "Cancelled: the client took nothing of its answer for too long");
-        } else {
-            self.state.requests.failure("dropped");
-            tracing::info!(route, request_id, "Left by the client");
-        }
+        let (route, request_id, trace_id) = (self.caller.route(), self.caller.id(), self.trace_id());
+        let trace_id = trace_id.map(tracing::field::display);
+        let why = match self.caller.stalled() {
+            true => {
+                tracing::info!(
+                    route,
+                    request_id,
+                    trace_id,
+                    "Cancelled: the client took nothing of its answer for too long"
+                );
+                "slow_reader"
+            }
+            false => {
+                tracing::info!(route, request_id, trace_id, "Left by the client");
+                "dropped"
+            }
+        };
+        self.state.requests.failure(why);
+        self.end_trace(None, Err(Why::Cancelled(why)));
     }
 }
 

@@ -49,6 +49,7 @@ mod state;
 mod surface;
 mod terms;
 mod tokenization;
+mod traces;
 mod validation;
 mod wire;
 mod within;
@@ -56,7 +57,7 @@ mod within;
 pub use axum::Router;
 pub use axum::http::HeaderValue;
 
-pub use headrace_telemetry::{InstallMetricsError, MetricsHandle};
+pub use headrace_telemetry::{Exporter, InstallMetricsError, MetricsHandle};
 
 pub use crate::auth::ApiKeys;
 pub use crate::front::Front;

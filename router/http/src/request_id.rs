@@ -8,8 +8,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
+use headrace_telemetry::TraceContext;
 
 use crate::stall::Stalled;
+use crate::traces;
 
 /// Puts the id into the request's extensions and on the answer.
 pub(crate) async fn middleware(mut request: Request, next: Next) -> Response {
@@ -30,6 +32,7 @@ pub(crate) struct Caller {
     route: Arc<str>,
     id: HeaderValue,
     stalled: Stalled,
+    trace: Option<TraceContext>,
 }
 
 impl Caller {
@@ -39,6 +42,11 @@ impl Caller {
 
     pub fn id(&self) -> &str {
         self.id.to_str().unwrap_or_default()
+    }
+
+    /// Which trace the request is part of, where its client says.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.trace.as_ref()
     }
 
     /// Its connection ended because it took nothing of what was sent.
@@ -54,7 +62,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         let route = parts.extensions.get::<MatchedPath>().map_or_else(|| parts.uri.path(), MatchedPath::as_str);
         let id = parts.extensions.get::<RequestId>().map_or_else(draw, |id| id.0.clone());
         let stalled = parts.extensions.get::<Stalled>().cloned().unwrap_or_default();
-        Ok(Self { route: route.into(), id, stalled })
+        Ok(Self { route: route.into(), id, stalled, trace: traces::context(&parts.headers) })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderValue;
 use headrace_engine::Engine;
-use headrace_telemetry::MetricsHandle;
+use headrace_telemetry::{Exporter, MetricsHandle};
 use headrace_text::Tokenizer;
 use headrace_text::chat::ChatPrompts;
 
@@ -111,6 +111,8 @@ pub struct ServerParts {
     pub info: ServerInfo,
     /// From [`install_metrics`](crate::install_metrics), which must come first: handles are made here, once.
     pub metrics: MetricsHandle,
+    /// Where traces of requests go; `None`: nowhere.
+    pub traces: Option<Exporter>,
     /// Origins that browsers may call from; empty: any.
     pub cors_origins: Vec<HeaderValue>,
 }
@@ -128,6 +130,7 @@ pub struct Shared {
     pub(crate) surface: Surface,
     pub(crate) info: ServerInfo,
     pub(crate) metrics: MetricsHandle,
+    pub(crate) traces: Option<Exporter>,
     pub(crate) cors_origins: Vec<HeaderValue>,
     pub(crate) compute_type: Option<HeaderValue>,
     pub(crate) requests: RequestMetrics,
@@ -140,7 +143,8 @@ pub struct Shared {
 
 impl ServerState {
     pub fn new(parts: ServerParts) -> Self {
-        let ServerParts { engine, tokenizer, chat_prompts, limits, surface, info, metrics, cors_origins } = parts;
+        let ServerParts { engine, tokenizer, chat_prompts, limits, surface, info, metrics, traces, cors_origins } =
+            parts;
         let tokenization = Tokenization::new(tokenizer.clone(), limits.validation_workers, Permits::most(&limits));
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
@@ -155,6 +159,7 @@ impl ServerState {
             surface,
             info,
             metrics,
+            traces,
             cors_origins,
         }))
     }

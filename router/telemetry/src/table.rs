@@ -2,7 +2,7 @@
 //!
 //! The rows whose names begin with `tgi_` have the names, types, labels and buckets of Text Generation Inference 3.3.6;
 //! dashboards and autoscalers read them. No label has an open set of values: nothing here grows with tenants or requests.
-//! `docs/metrics.md` is this table; a test says when it is not.
+//! `docs/reference/metrics.md` is this table, written by `make reference`.
 
 use crate::buckets::Buckets;
 use crate::metric::Unit::{Blocks, Info, Ratio, Requests, Rows, Seconds, Spans, Steps, Tokens, Viewers};

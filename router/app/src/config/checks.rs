@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use headrace_http::{ApiKeys, Surface};
 use headrace_scheduler::Tokens;
+use headrace_telemetry::OtlpConfig;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -155,7 +156,7 @@ pub fn service(flags: ServiceFlags, mut warnings: Vec<String>) -> Result<Service
         batching,
         scheduling,
         http: self::http(http)?,
-        telemetry: TelemetryConfig { prometheus_port: telemetry.prometheus_port },
+        telemetry: self::telemetry(telemetry)?,
         logs: logs(&process)?,
         graceful_termination: Duration::from_secs(process.graceful_termination_timeout),
         step_timeout: Duration::from_secs(process.step_timeout),
@@ -351,6 +352,16 @@ fn address(hostname: &str, from_environment: bool) -> Result<IpAddr, ConfigError
     let unknown = |reason| ConfigError::Hostname { given: hostname.to_owned(), reason };
     let mut found = (hostname, 0).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     found.next().map(|address| address.ip()).ok_or_else(|| unknown("it has no address".to_owned()))
+}
+
+fn telemetry(flags: TelemetryFlags) -> Result<TelemetryConfig, ConfigError> {
+    let otlp = flags.otlp_endpoint.map(|endpoint| OtlpConfig {
+        endpoint,
+        service_name: flags.otlp_service_name,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    otlp.as_ref().map_or(Ok(()), OtlpConfig::check)?;
+    Ok(TelemetryConfig { prometheus_port: flags.prometheus_port, otlp })
 }
 
 fn logs(flags: &ProcessFlags) -> Result<LogConfig, ConfigError> {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use headrace_telemetry::BadEndpoint;
+
 use crate::flags::Opposed;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +83,8 @@ pub enum ConfigError {
     SocketPathTooLong { path: PathBuf, limit: usize },
     #[error("--log-level {given}: {reason}; write off, error, warn, info, debug, trace, or a list of module=level")]
     LogLevel { given: String, reason: String },
+    #[error("--otlp-endpoint: {0}")]
+    OtlpEndpoint(#[from] BadEndpoint),
     #[error("headrace router needs --shards ADDRESS,… or --fake-shard; to start a shard too, use headrace serve")]
     NoShards,
     #[error("the command after -- does not say {{port}}; write it where the server is told its port")]

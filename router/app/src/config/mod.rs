@@ -16,6 +16,7 @@ use std::time::Duration;
 use headrace_http::Surface;
 use headrace_scheduler::Tokens;
 use headrace_shard::ShardAddress;
+use headrace_telemetry::OtlpConfig;
 
 pub use bench::{BenchConfig, Server};
 use checks::ServiceFlags;
@@ -163,6 +164,8 @@ pub struct HttpConfig {
 pub struct TelemetryConfig {
     /// 0: any free one.
     pub prometheus_port: u16,
+    /// `None`: traces go nowhere.
+    pub otlp: Option<OtlpConfig>,
 }
 
 #[derive(Clone, Debug)]

@@ -54,7 +54,15 @@ impl World {
         });
         let graceful_termination = Duration::from_secs(1);
         let engine_too = engine.clone();
-        let service = Service { engine: engine_too, task, http, stop_http, _metrics_port: None, graceful_termination };
+        let service = Service {
+            engine: engine_too,
+            task,
+            http,
+            stop_http,
+            _metrics_port: None,
+            exporting: None,
+            graceful_termination,
+        };
         Self { service, engine, shard: handle, http_was_stopped, end_http }
     }
 

@@ -22,4 +22,5 @@ mod streams;
 mod terms;
 mod timeouts;
 mod tokenizer;
+mod traces;
 mod world;

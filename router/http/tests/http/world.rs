@@ -8,7 +8,9 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use headrace_engine::{Engine, EngineConfig};
-use headrace_http::{Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics};
+use headrace_http::{
+    Exporter, Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics,
+};
 use headrace_scheduler::{Config, PolicyKind, Tokens};
 use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
 use headrace_text::chat::{ChatPrompts, ChatTemplates};
@@ -42,6 +44,7 @@ pub struct Setup {
     pub guarded: bool,
     pub policy: PolicyKind,
     pub max_batch_size: u32,
+    pub traces: Option<Exporter>,
 }
 
 impl Default for Setup {
@@ -65,6 +68,7 @@ impl Default for Setup {
             guarded: false,
             policy: PolicyKind::Fcfs,
             max_batch_size: 8,
+            traces: None,
         }
     }
 }
@@ -116,6 +120,7 @@ impl World {
             surface: setup.surface,
             info: info(setup.pipeline_tag),
             metrics,
+            traces: setup.traces,
             cors_origins: setup.cors_origins,
         });
         Self { router: headrace_http::router(state), engine, handle: shard.handle(), shard }

@@ -13,7 +13,6 @@ pub const UNQUANTIZED: Verdict = NoEffect(
 const ONE_PROCESS: Verdict = NoEffect("one shard has no peers to meet");
 const NO_WATERMARK: Verdict = NoEffect("answers are not watermarked, and a request that asks for it is refused");
 const NO_NGROK: Verdict = NoEffect("no tunnel is opened; run one beside the server");
-const NO_TRACES: Verdict = NoEffect("traces are not exported in this version");
 
 #[rustfmt::skip]
 pub const FLAGS: &[Foreign] = &[
@@ -29,8 +28,6 @@ pub const FLAGS: &[Foreign] = &[
     row("master-port", "MASTER_PORT", Value, ONE_PROCESS),
     row("watermark-gamma", "WATERMARK_GAMMA", Value, NO_WATERMARK),
     row("watermark-delta", "WATERMARK_DELTA", Value, NO_WATERMARK),
-    row("otlp-endpoint", "OTLP_ENDPOINT", Value, NO_TRACES),
-    row("otlp-service-name", "OTLP_SERVICE_NAME", Value, NO_TRACES),
     row("usage-stats", "USAGE_STATS", Value, NoEffect("nothing is ever reported to anyone")).unless(&["off"]),
     row("ngrok", "NGROK", Switch, NO_NGROK),
     row("ngrok-authtoken", "NGROK_AUTHTOKEN", Value, NO_NGROK),
