@@ -102,3 +102,25 @@ impl Vitals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use headrace_shard::FakeShard;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_that_does_not_answer_for_long_is_no_longer_well() {
+        let (sender, mut inbox) = mpsc::channel(8);
+        let vitals = Vitals::watch(sender.downgrade(), LogicalShard::fake(FakeShard::new()));
+        let Some(Command::Ping(reply)) = inbox.recv().await else { panic!("no ping") };
+        sleep(PATIENCE).await;
+        assert_eq!(vitals.driver(), Ok(()), "it may only be slow");
+        sleep(PERIOD).await;
+        let said = vitals.driver().expect_err("nobody answers");
+        assert!(said.contains("the engine's task has not answered for 11 s"), "{said}");
+        reply.send(()).expect("somebody waits");
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(vitals.driver(), Ok(()));
+    }
+}

@@ -6,7 +6,7 @@ use headrace_http::Surface;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use crate::world::{Setup, World, post};
+use crate::world::{Setup, World, post, soon};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -56,9 +56,12 @@ async fn a_request_that_only_waits_is_given_up_too() {
     let _running = world.open(post("/generate_stream", ask(100).to_string())).await;
     let answer = world.post("/generate", ask(5)).await;
     assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (504, "timeout"));
-    while world.engine.snapshot().waiting > 0 {
-        tokio::task::yield_now().await;
-    }
+    soon(async {
+        while world.engine.snapshot().waiting > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
     world.handle.resume();
 }
 
