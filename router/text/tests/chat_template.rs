@@ -292,6 +292,12 @@ fn alone_error(template: &str) -> TemplateError {
 }
 
 #[test]
+fn a_variable_that_a_template_sets_itself_is_not_asked_of_the_client() {
+    let error = alone_error("{% if false %}{% set x = 1 %}{% endif %}{{ x.y }}");
+    assert!(matches!(error, TemplateError::Failed { .. }), "{error}");
+}
+
+#[test]
 fn what_is_no_jinja_is_one_line_with_the_place() {
     let error = alone_error("a\n{% if %}");
     assert!(matches!(error, TemplateError::Syntax { .. }), "{error:?}");
@@ -314,15 +320,21 @@ fn a_template_that_would_never_end_is_stopped() {
 #[test]
 fn going_through_a_long_list_again_and_again_is_not_free() {
     let many = json!({"x": vec![1; 50_000]});
-    for expression in
-        ["0 in x", "x[1:] is none", "(x | sort) is none", "x.count(0)", "(x | select | first) == 0", "0 is in x"]
-    {
+    for expression in ["0 in x", "x[1:] is none", "x.count(0)"] {
         let template = format!("{{% for i in x %}}{{% if {expression} %}}{{% endif %}}{{% endfor %}}");
         let error = with(&template, many.clone()).expect_err(expression);
         assert!(matches!(error, TemplateError::TooSlow { .. }), "{expression}: {error}");
     }
     let cheap = "{% for i in x %}{{ x | length == 0 and x | first and x | last and x[0] }}{% endfor %}";
     assert!(with(cheap, many).is_ok());
+}
+
+#[test]
+fn a_template_that_copies_the_prompt_with_each_message_has_room_for_a_thousand() {
+    let messages: Vec<Value> = (0..1000).map(|_| json!({"role": "user", "content": "x".repeat(1000)})).collect();
+    let template = "{% set ns = namespace(all='') %}{% for m in messages %}{% set ns.all = ns.all + m.content %}{% endfor %}{{ ns.all }}";
+    let text = render(template, &conversation(json!(messages), json!({}))).expect("it renders");
+    assert_eq!(text.len(), 1_000_000);
 }
 
 #[test]

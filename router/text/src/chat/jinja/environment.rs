@@ -54,5 +54,6 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 pub struct Refusal;
 
 /// Steps that one rendering may take. Text costs a step for each 64 bytes that are made or looked through, so this bounds
-/// the memory as well: 128 MiB at the worst.
-pub const FUEL: u64 = 2_000_000;
+/// the memory as well. Some templates put the prompt together in a variable and copy it with each message: a chat of a
+/// thousand messages of a kilobyte must fit. It is about a second of work.
+pub const FUEL: u64 = 20_000_000;

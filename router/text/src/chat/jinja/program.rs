@@ -51,12 +51,16 @@ impl Program {
         })
     }
 
-    /// Names that the template reads and neither sets itself nor finds among jinja2's own.
+    /// Names that the template reads and neither sets anywhere nor finds among jinja2's own.
     pub fn variables(&self) -> BTreeSet<String> {
         let mut environment = minijinja::Environment::empty();
         environment.set_syntax(syntax());
         let Ok(template) = environment.template_from_str(self.borrow_owner()) else { return BTreeSet::new() };
-        let own = |name: &String| ENVIRONMENT.globals().any(|(global, _)| global == name);
+        let set = self.with_dependent(|_, compiled| {
+            let blocks = compiled.blocks.values().flat_map(assigned);
+            assigned(&compiled.instructions).chain(blocks).collect::<BTreeSet<_>>()
+        });
+        let own = |name: &String| set.contains(name) || ENVIRONMENT.globals().any(|(global, _)| global == name);
         template.undeclared_variables(false).into_iter().filter(|name| !own(name)).collect()
     }
 }
@@ -65,6 +69,14 @@ fn strings(instructions: &Instructions<'_>) -> impl Iterator<Item = String> {
     let instructions = (0..).map_while(|place| instructions.get(place));
     instructions.filter_map(|instruction| match instruction {
         Instruction::LoadConst(value) => value.as_str().map(str::to_owned),
+        _ => None,
+    })
+}
+
+fn assigned(instructions: &Instructions<'_>) -> impl Iterator<Item = String> {
+    let instructions = (0..).map_while(|place| instructions.get(place));
+    instructions.filter_map(|instruction| match instruction {
+        Instruction::StoreLocal(name) => Some((*name).to_owned()),
         _ => None,
     })
 }

@@ -49,7 +49,7 @@ pub fn charge(state: &State, values: &[Value]) -> Result<(), Error> {
 }
 
 const BYTES_PER_STEP: usize = 64;
-const ITEMS_PER_STEP: usize = 16;
+const ITEMS_PER_STEP: usize = 4;
 
 /// What these take does not depend on how long their value is.
 const CHEAP: &[&str] = &["count", "d", "default", "first", "last", "length"];
@@ -113,12 +113,14 @@ fn install_operators(environment: &mut Environment<'_>) {
     environment.add_filter(operators::ATTRIBUTE, |value: &Value, name: &str| operators::attribute(value, name));
     environment.add_filter(operators::ITEM, |value: &Value, key: &Value| operators::item(value, key));
     environment.add_filter(operators::EACH, |value: &Value| operators::each(value));
-    for &(name, operator) in OPERATORS {
-        environment.add_filter(name, move |state: &mut State, a: Value, b: Value| {
-            charge(state, &[a.clone(), b.clone()])?;
-            operator(&a, &b)
-        });
-    }
+    // What these make is paid for when it is made.
+    environment.add_filter(operators::ADD, |a: &Value, b: &Value| operators::add(a, b));
+    environment.add_filter(operators::CONCAT, |a: &Value, b: &Value| operators::concat(a, b));
+    environment.add_filter(operators::REMAINDER, |a: &Value, b: &Value| operators::remainder(a, b));
+    environment.add_filter(operators::CONTAINED, |state: &mut State, value: Value, container: Value| {
+        charge(state, std::slice::from_ref(&container))?;
+        operators::contained(&value, &container)
+    });
     environment.add_filter(
         operators::SLICE,
         |state: &mut State, value: Value, start: Value, stop: Value, step: Value| {
@@ -130,15 +132,6 @@ fn install_operators(environment: &mut Environment<'_>) {
         environment.add_filter(sign, move |a: &Value, b: &Value| operators::compare(a, b, sign, wanted));
     }
 }
-
-type Operator = fn(&Value, &Value) -> Result<Value, Error>;
-
-const OPERATORS: &[(&str, Operator)] = &[
-    (operators::ADD, operators::add),
-    (operators::CONCAT, operators::concat),
-    (operators::REMAINDER, operators::remainder),
-    (operators::CONTAINED, operators::contained),
-];
 
 /// Which orders of two values a comparison holds for.
 type Holds = fn(std::cmp::Ordering) -> bool;
