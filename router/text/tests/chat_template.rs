@@ -485,6 +485,10 @@ fn tools_follow_the_last_message_where_the_template_has_no_place_for_them() {
     let text = render("{{ messages[0].content }}", &chat).expect("it renders");
     assert!(text.starts_with("Hi\n---\n[{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]\n"), "{text}");
     assert_eq!(render("{{ messages[0].content }}{{ tools | length }}", &chat).as_deref(), Ok("Hi1"));
+    // Many templates give them a value where none came.
+    let template =
+        "{% if not tools is defined %}{% set tools = none %}{% endif %}{{ messages[0].content }}{{ tools | length }}";
+    assert_eq!(render(template, &chat).as_deref(), Ok("Hi1"));
 }
 
 #[test]

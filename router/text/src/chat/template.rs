@@ -16,16 +16,23 @@ use crate::error::one_line;
 /// A chat template that is ready to render.
 pub struct ChatTemplate {
     program: Program,
+    /// It has a place for tools.
+    shows_tools: bool,
     /// What it reads and does not set itself.
-    variables: BTreeSet<String>,
+    needs: BTreeSet<String>,
 }
 
 impl ChatTemplate {
     /// Reads a template's text.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
         let program = Program::parse(source)?;
-        let variables = program.variables();
-        Ok(Self { program, variables })
+        let mut needs = program.variables();
+        let shows_tools = needs.contains("tools");
+        needs.retain({
+            let assigned = program.assigned();
+            move |name| !assigned.contains(name)
+        });
+        Ok(Self { program, shows_tools, needs })
     }
 
     /// The prompt's text. `special_tokens` are variables by their names (`bos_token`, …); `now` is local time.
@@ -58,7 +65,7 @@ impl ChatTemplate {
     ) -> Result<String, TemplateError> {
         let mut messages = form.write(&conversation.messages);
         if let Some(tools) = conversation.tools.as_deref().filter(|tools| !tools.is_empty())
-            && !self.variables.contains("tools")
+            && !self.shows_tools
         {
             append_tools(&mut messages, tools);
         }
@@ -95,7 +102,7 @@ impl ChatTemplate {
         match error.kind() {
             ErrorKind::OutOfFuel => TemplateError::TooSlow { limit: FUEL },
             ErrorKind::UndefinedError => {
-                let missing = self.variables.difference(given).map(|name| format!("`{name}`"));
+                let missing = self.needs.difference(given).map(|name| format!("`{name}`"));
                 match missing.collect::<Vec<_>>().join(", ") {
                     names if names.is_empty() => TemplateError::Failed { reason: one_line(error) },
                     names => TemplateError::MissingVariable { names, reason: one_line(error) },

@@ -51,17 +51,21 @@ impl Program {
         })
     }
 
-    /// Names that the template reads and neither sets anywhere nor finds among jinja2's own.
+    /// Names that the template reads from outside, jinja2's own left out. It may set them too, on some of its ways.
     pub fn variables(&self) -> BTreeSet<String> {
         let mut environment = minijinja::Environment::empty();
         environment.set_syntax(syntax());
         let Ok(template) = environment.template_from_str(self.borrow_owner()) else { return BTreeSet::new() };
-        let set = self.with_dependent(|_, compiled| {
-            let blocks = compiled.blocks.values().flat_map(assigned);
-            assigned(&compiled.instructions).chain(blocks).collect::<BTreeSet<_>>()
-        });
-        let own = |name: &String| set.contains(name) || ENVIRONMENT.globals().any(|(global, _)| global == name);
+        let own = |name: &String| ENVIRONMENT.globals().any(|(global, _)| global == name);
         template.undeclared_variables(false).into_iter().filter(|name| !own(name)).collect()
+    }
+
+    /// Names that the template sets somewhere.
+    pub fn assigned(&self) -> BTreeSet<String> {
+        self.with_dependent(|_, compiled| {
+            let blocks = compiled.blocks.values().flat_map(assigned);
+            assigned(&compiled.instructions).chain(blocks).collect()
+        })
     }
 }
 
