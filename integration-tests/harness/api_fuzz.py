@@ -24,7 +24,7 @@ GRACE = 120  # seconds: the last request, and failures that are made smaller
 def start_server() -> Server:
     """Answers at once, and briefly."""
     model = str(embedded_model_dir())
-    server = Server("--fake-shard", "--model-id", model, "--max-total-tokens", "128", command="router")
+    server = Server("--fake-shard", "--model-id", model, "--max-total-tokens", "128", "--kserve", command="router")
     server.wait_until_ready()
     return server
 

@@ -15,10 +15,11 @@ use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, PathItem, Ref, RefOr, Response,
     ResponseBuilder,
 };
-use utoipa::{IntoResponses, ToSchema};
+use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use crate::error::ErrorBody;
 use crate::openai::chat::ChatDelta;
+use crate::openai::envelope::Enveloped;
 use crate::openai::errors::{OpenAiErrorBody, Route};
 use crate::surface::Surface;
 use crate::wire::StreamEvent;
@@ -36,6 +37,7 @@ pub(crate) fn base() -> OpenApi {
     add::<StreamEvent>(&mut shapes);
     add::<OpenAiErrorBody>(&mut shapes);
     add::<ChatDelta>(&mut shapes);
+    shapes.push(("ChatChunk".to_owned(), Enveloped::<'_, ChatDelta>::schema()));
     let shapes = shapes.into_iter().fold(ComponentsBuilder::new(), |all, (name, shape)| all.schema(name, shape));
     let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of `--api-key`")).build();
     let shapes = shapes.security_scheme(API_KEY, SecurityScheme::Http(key));

@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::payload::Payload;
 use crate::request_id::Caller;
+use crate::sse::SentEvent;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 
@@ -23,9 +24,9 @@ use crate::terms::HeaderTerms;
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "OpenAI", request_body = ChatBody,
     responses(
-        (status = OK, description = "The answer; or with `stream` server-sent events: the data of each is a chunk whose \
-            choices are `ChatDelta`s, or an `OpenAiErrorResponse`, and the last is `[DONE]`",
-            content((Enveloped<ChatChoice> = "application/json"), (String = "text/event-stream"))),
+        (status = OK, description = "The answer; or with `stream` server-sent events: the data of each is a \
+            `ChatChunk`, or an `OpenAiErrorResponse`, and the last is `[DONE]`",
+            content((Enveloped<ChatChoice> = "application/json"), (SentEvent = "text/event-stream"))),
         OpenAiErrors,
     )
 )]

@@ -16,6 +16,7 @@ use crate::admission::Admitted;
 use crate::call::Call;
 use crate::payload::Payload;
 use crate::request_id::Caller;
+use crate::sse::SentEvent;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 
@@ -25,7 +26,7 @@ use crate::terms::HeaderTerms;
     responses(
         (status = OK, description = "The answer; or with `stream` server-sent events: the data of each is a chunk of the \
             same shape, or an `OpenAiErrorResponse`, and the last is `[DONE]`",
-            content((Enveloped<CompletionChoice> = "application/json"), (String = "text/event-stream"))),
+            content((Enveloped<CompletionChoice> = "application/json"), (SentEvent = "text/event-stream"))),
         OpenAiErrors,
     )
 )]

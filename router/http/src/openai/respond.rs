@@ -44,7 +44,7 @@ pub(crate) trait Dialect: Send + 'static {
     /// Names of a whole answer and of a chunk.
     const ANSWER: &'static str;
     const CHUNK: &'static str;
-    /// The last chunk of a choice says its usage, asked for or not.
+    /// The last chunk of a choice says its usage, unless a chunk of its own was asked for.
     const USAGE_WITH_LAST: bool;
     type Choice: Serialize + Send;
     type Delta: Serialize;
@@ -262,7 +262,9 @@ impl<D: Dialect> Events for Chunks<D> {
         if of.is_multiple_of(self.n) {
             self.usage.add_prompt(prompt_tokens, finished.cached);
         }
-        let usage = D::USAGE_WITH_LAST.then(|| Usage::of(prompt_tokens, finished));
+        // Who asked for usage gets it once: clients add up what chunks say.
+        let says_usage = D::USAGE_WITH_LAST && !self.includes_usage;
+        let usage = says_usage.then(|| Usage::of(prompt_tokens, finished));
         self.write(frame, of, token, Some(finish_reason(finished.reason)), usage);
     }
 

@@ -19,6 +19,7 @@ use crate::parameters::CompatBody;
 use crate::payload::{FromJson, Payload};
 use crate::request_id::Caller;
 use crate::routes::compat;
+use crate::sse::SentEvent;
 use crate::state::ServerState;
 use crate::terms::HeaderTerms;
 use crate::wire::Generated;
@@ -28,7 +29,7 @@ use crate::wire::Generated;
     post, path = "/invocations", tag = "Text generation", request_body = Invocation,
     responses(
         (status = OK, description = "The answer of the route that the body is of, or its events", content(
-            (InvocationAnswer = "application/json"), (String = "text/event-stream"),
+            (InvocationAnswer = "application/json"), (SentEvent = "text/event-stream"),
         )),
         GenerateErrors,
     )
