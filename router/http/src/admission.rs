@@ -121,7 +121,9 @@ impl Prompt {
     /// It has no fewer, as far as can be said without reading it. Of a short text nothing is said: it is soon counted.
     fn least_tokens(&self, state: &ServerState) -> Option<usize> {
         match self {
-            Self::Text(text) if text.len() > LONG_BYTES => Some(state.tokenizer.least_tokens(text.len())),
+            Self::Text(text) if text.len() > LONG_BYTES => {
+                Some(state.tokenizer.least_tokens(text.len())).filter(|&least| least > 0)
+            }
             Self::Tokens(tokens) => Some(tokens.len()),
             Self::Text(_) | Self::Chat(_) => None,
         }
