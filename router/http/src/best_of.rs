@@ -40,7 +40,34 @@ fn best_index(means: &[f32]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use headrace_engine::{FinishReason, Finished, GeneratedToken, Timings};
+    use headrace_scheduler::Tokens;
+
     use super::*;
+
+    /// An answer of one token with this log-probability.
+    fn answer(choice: u32, logprob: f32) -> Answer {
+        let token = GeneratedToken { id: 0, text: String::new(), logprob: Some(logprob), special: false, top: vec![] };
+        let finished = Finished {
+            reason: FinishReason::Length,
+            text: String::new(),
+            generated: Tokens(1),
+            cached: Tokens::ZERO,
+            timings: Timings::default(),
+        };
+        Answer { choice, prompt_logprobs: vec![], tokens: vec![token], finished }
+    }
+
+    #[test]
+    fn of_more_answers_than_are_wanted_the_best_come_best_first() {
+        let picked = |n: usize| {
+            let answers =
+                [-3.0, -1.0, -2.0, -1.0].into_iter().zip(0..).map(|(logprob, choice)| answer(choice, logprob));
+            pick_several(answers.collect(), n).iter().map(|answer| answer.choice).collect::<Vec<_>>()
+        };
+        assert_eq!(picked(3), [1, 3, 2]);
+        assert_eq!(picked(4), [0, 1, 2, 3], "nothing is to be picked");
+    }
 
     #[test]
     fn the_highest_mean_wins_the_first_of_equals_and_nan_never() {

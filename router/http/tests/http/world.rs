@@ -39,6 +39,7 @@ pub struct Setup {
     /// The tokens that answers are made of.
     pub choices: Vec<u32>,
     pub pipeline_tag: Option<String>,
+    pub served_model_names: Vec<String>,
     pub chat_templates: ChatTemplates,
     /// Texts of messages are kept from becoming special tokens.
     pub guarded: bool,
@@ -64,6 +65,7 @@ impl Default for Setup {
             cors_origins: vec![],
             choices: ids("abcdefghijklmnopqrstuvwxyz"),
             pipeline_tag: None,
+            served_model_names: Vec::new(),
             chat_templates: ChatTemplates::default(),
             guarded: false,
             policy: PolicyKind::Fcfs,
@@ -118,7 +120,7 @@ impl World {
             chat_prompts: ChatPrompts::new(setup.chat_templates, tokenizer(), setup.guarded),
             limits: setup.limits,
             surface: setup.surface,
-            info: info(setup.pipeline_tag),
+            info: ServerInfo { served_model_names: setup.served_model_names, ..info(setup.pipeline_tag) },
             metrics,
             traces: setup.traces,
             cors_origins: setup.cors_origins,

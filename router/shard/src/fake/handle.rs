@@ -1,6 +1,7 @@
-//! Failures on demand, while the fake runs.
+//! Failures on demand, while the fake runs, and what it has done.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use headrace_scheduler::{Blocks, Row};
 use tokio::sync::watch;
@@ -11,6 +12,8 @@ use crate::error::ShardError;
 #[derive(Clone, Debug)]
 pub struct FakeHandle {
     controls: Arc<watch::Sender<Controls>>,
+    /// Tokens of all chunks so far.
+    prefilled: Arc<AtomicU64>,
 }
 
 /// What the handle sets and sessions watch.
@@ -42,7 +45,7 @@ impl FakeHandle {
             failing_rows: Vec::new(),
             failing_steps: 0,
         };
-        Self { controls: Arc::new(watch::Sender::new(controls)) }
+        Self { controls: Arc::new(watch::Sender::new(controls)), prefilled: Arc::default() }
     }
 
     /// `row` fails in the next step sent that holds it (once), and stays failed until it is given away.
@@ -95,6 +98,15 @@ impl FakeHandle {
     /// How many sessions were opened or ended: grows when either happens.
     pub fn sessions(&self) -> u64 {
         self.controls.borrow().newest
+    }
+
+    /// Prompt tokens that were computed, in all sessions; what was found in the prefix cache is not among them.
+    pub fn prompt_tokens_computed(&self) -> u64 {
+        self.prefilled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_prompt_tokens(&self, tokens: u64) {
+        self.prefilled.fetch_add(tokens, Ordering::Relaxed);
     }
 
     fn end(&self, ending: &'static str) {

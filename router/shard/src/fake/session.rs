@@ -72,6 +72,7 @@ impl FakeSession {
         let rows = plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row));
         let failures = self.handle.take_failures(rows);
         let mut result = self.machine.step(plan, sampling, &failures);
+        self.handle.count_prompt_tokens(plan.chunks.iter().map(|chunk| u64::from(chunk.tokens.0)).sum());
 
         let cost = self.cost.of(plan.tokens().0, (plan.chunks.len() + plan.decodes.len()) as u32);
         let now = Instant::now();

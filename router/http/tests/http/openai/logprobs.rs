@@ -1,0 +1,112 @@
+//! Log-probabilities of both routes.
+
+use serde_json::{Value, json};
+
+use super::{PROMPT, chat, chat_prompt, chat_world, chunks, complete, completion, converse};
+use crate::tokenizer::ids;
+use crate::world::{World, shown};
+
+#[tokio::test]
+async fn a_completions_lists_are_parallel() {
+    let world = World::new().await;
+    let answer = complete(&world, json!({"logprobs": 2})).await;
+    let logprobs = &answer["choices"][0]["logprobs"];
+    let text = world.expected(PROMPT, 4);
+    let tokens: Vec<String> = text.chars().map(String::from).collect();
+    let expected: Vec<Value> = world.shard.expected_logprobs(&ids(PROMPT), 4).into_iter().map(shown).collect();
+    assert_eq!(logprobs["tokens"], json!(tokens));
+    assert_eq!(logprobs["token_logprobs"], json!(expected));
+    assert_eq!(logprobs["text_offset"], json!([0, 1, 2, 3]));
+    for (top, (token, logprob)) in logprobs["top_logprobs"].as_array().unwrap().iter().zip(tokens.iter().zip(&expected))
+    {
+        assert_eq!((top.as_object().unwrap().len(), &top[token]), (2, logprob));
+    }
+}
+
+#[tokio::test]
+async fn without_top_tokens_there_is_the_chosen_one() {
+    let world = World::new().await;
+    let logprobs = &complete(&world, json!({"logprobs": 0})).await["choices"][0]["logprobs"];
+    assert_eq!(logprobs["top_logprobs"], Value::Null);
+    assert_eq!(logprobs["token_logprobs"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn an_echo_has_those_of_the_prompt_and_the_first_has_none() {
+    let world = World::new().await;
+    for n in [1, 2] {
+        let answer =
+            complete(&world, json!({"prompt": "Käse", "echo": true, "logprobs": 1, "max_tokens": 2, "n": n})).await;
+        let prompt = world.shard.expected_prompt_logprobs(&ids("Käse"));
+        for choice in answer["choices"].as_array().unwrap() {
+            let logprobs = &choice["logprobs"];
+            assert_eq!(logprobs["tokens"].as_array().unwrap().len(), 5 + 2);
+            assert_eq!((&logprobs["token_logprobs"][0], &logprobs["top_logprobs"][0]), (&Value::Null, &Value::Null));
+            assert_eq!(logprobs["token_logprobs"][4], shown(prompt[4]));
+            assert_eq!(logprobs["text_offset"], json!([0, 1, 2, 2, 3, 4, 5]), "`ä` is two tokens");
+        }
+    }
+}
+
+/// What evaluation harnesses ask: how likely is this text?
+#[tokio::test]
+async fn a_prompt_can_be_scored_without_an_answer() {
+    let world = World::new().await;
+    let answer = complete(&world, json!({"echo": true, "logprobs": 0, "max_tokens": 0})).await;
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(PROMPT), &json!("length")));
+    assert_eq!(choice["logprobs"]["token_logprobs"].as_array().unwrap().len(), PROMPT.len());
+    assert_eq!((&answer["usage"]["completion_tokens"], &answer["usage"]["total_tokens"]), (&json!(0), &json!(24)));
+}
+
+#[tokio::test]
+async fn a_completions_chunks_have_the_lists_of_the_whole_answer() {
+    let world = World::new().await;
+    let body = json!({"logprobs": 2, "echo": true, "max_tokens": 5});
+    let whole = complete(&world, body.clone()).await["choices"][0]["logprobs"].clone();
+    let mut stream = completion(body);
+    stream["stream"] = json!(true);
+    let chunks = chunks(&world.post("/v1/completions", stream).await);
+    for list in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        let of = |chunk: &Value| chunk["choices"][0]["logprobs"][list].as_array().unwrap().clone();
+        let joined: Vec<Value> = chunks.iter().flat_map(of).collect();
+        assert_eq!(Value::Array(joined), whole[list], "{list}");
+    }
+}
+
+#[tokio::test]
+async fn a_chats_tokens_have_bytes_and_likely_ones() {
+    let world = chat_world().await;
+    let answer = converse(&world, json!({"logprobs": true, "top_logprobs": 2})).await;
+    let content = answer["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    let text = world.expected(&chat_prompt("Hi"), 4);
+    let expected = world.shard.expected_logprobs(&ids(&chat_prompt("Hi")), 4);
+    assert_eq!(content.len(), 4);
+    for (place, entry) in content.iter().enumerate() {
+        let token = &text[place..=place];
+        let first = json!({"token": token, "logprob": shown(expected[place]), "bytes": token.as_bytes()});
+        assert_eq!(entry["top_logprobs"].as_array().unwrap().len(), 2);
+        assert_eq!(entry["top_logprobs"][0], first);
+        assert_eq!((&entry["token"], &entry["bytes"]), (&first["token"], &first["bytes"]));
+    }
+}
+
+#[tokio::test]
+async fn a_chat_tells_likely_tokens_only_beside_log_probabilities() {
+    let world = chat_world().await;
+    for body in [json!({"top_logprobs": 2}), json!({"logprobs": false, "top_logprobs": 2})] {
+        assert_eq!(converse(&world, body).await["choices"][0]["logprobs"], Value::Null);
+    }
+    let alone = converse(&world, json!({"logprobs": true})).await;
+    assert_eq!(alone["choices"][0]["logprobs"]["content"][0]["top_logprobs"], json!([]));
+}
+
+#[tokio::test]
+async fn the_servers_limit_of_likely_tokens_holds_on_both_routes() {
+    let world = chat_world().await;
+    let asked = world.post("/v1/chat/completions", chat(json!({"logprobs": true, "top_logprobs": 6}))).await;
+    assert_eq!((asked.status.as_u16(), &asked.json()["error"]["param"]), (422, &json!("top_logprobs")));
+    let asked = world.post("/v1/completions", completion(json!({"logprobs": 6}))).await;
+    assert_eq!((asked.status.as_u16(), &asked.json()["error"]["param"]), (422, &json!("logprobs")));
+    assert!(asked.json()["error"]["message"].as_str().unwrap().contains("--max-top-n-tokens"));
+}
