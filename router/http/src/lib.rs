@@ -1,4 +1,4 @@
-//! The HTTP surface: TGI's routes, its errors, its server-sent events and its metrics. Nothing here schedules.
+//! The HTTP surface: TGI's routes and OpenAI's, TGI's errors, its server-sent events and its metrics. Nothing here schedules.
 //!
 //! The life of a request, in the order of the files:
 //!
@@ -9,6 +9,7 @@
 //! 4. `admission` takes a permit (`permits`), tokenizes off the reactor (`tokenization`) and hands the request to the engine.
 //! 5. `collect` waits for whole answers and `answer` (with `best_of`) shows one; `frames` merges the updates of a stream
 //!    and `events` writes them. `wire` holds the JSON shapes of native routes.
+//!    `openai` has all of that for OpenAI's routes.
 //! 6. `call` notes how it ended: metrics and one log line. `error` is the one place that maps errors to HTTP.
 //!
 //! A client that leaves drops the response, which drops the `Generation`, which cancels: nothing here has to notice.
