@@ -52,6 +52,7 @@ mod terms;
 mod tokenization;
 mod traces;
 mod validation;
+mod vertex_ai;
 mod wire;
 mod within;
 
@@ -69,3 +70,4 @@ pub use crate::routes::metrics::metrics_router;
 pub use crate::serve::serve;
 pub use crate::state::{Limits, ServerInfo, ServerParts, ServerState};
 pub use crate::surface::Surface;
+pub use crate::vertex_ai::VertexAi;

@@ -19,7 +19,7 @@ use crate::routes::{
 };
 use crate::state::{ServerState, Shared};
 use crate::surface::Surface;
-use crate::{auth, openapi, payload, request_id};
+use crate::{auth, openapi, payload, request_id, vertex_ai};
 
 /// The routes with all that stands around them.
 pub fn router(state: ServerState) -> Router {
@@ -30,7 +30,8 @@ pub fn router(state: ServerState) -> Router {
         protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
     }
     let (routes, document) = documented(open(surface).merge(protected)).split_for_parts();
-    routes
+    let vertex_ai = surface.vertex_ai.clone();
+    let routes = routes
         .route("/api-doc/openapi.json", openapi::route(document))
         .route("/docs", get(docs::to_folder))
         .route("/docs/", get(docs::index))
@@ -42,7 +43,8 @@ pub fn router(state: ServerState) -> Router {
         .layer(cors)
         // Bodies have a limit of their own (`payload`), with an answer in our shape.
         .layer(DefaultBodyLimit::disable())
-        .with_state(state)
+        .with_state(state);
+    vertex_ai::around(routes, &vertex_ai)
 }
 
 /// The OpenAPI document of all routes that there may be.

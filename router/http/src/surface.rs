@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::auth::ApiKeys;
+use crate::vertex_ai::VertexAi;
 
 /// Checked before it gets here.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub struct Surface {
     pub request_timeout: Option<Duration>,
     /// KServe's routes below `/v2`.
     pub kserve: bool,
+    /// Paths that Vertex AI chose.
+    pub vertex_ai: VertexAi,
 }
 
 impl Default for Surface {
@@ -25,6 +28,7 @@ impl Default for Surface {
             sse_ping: Some(Duration::from_secs(15)),
             request_timeout: None,
             kserve: false,
+            vertex_ai: VertexAi::default(),
         }
     }
 }

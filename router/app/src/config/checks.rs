@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use headrace_http::{ApiKeys, Surface};
+use headrace_http::{ApiKeys, Surface, VertexAi};
 use headrace_scheduler::Tokens;
 use headrace_telemetry::OtlpConfig;
 use tracing_subscriber::EnvFilter;
@@ -332,6 +332,7 @@ fn surface(flags: &SurfaceFlags) -> Result<Surface, ConfigError> {
         sse_ping: (!ping.is_zero()).then_some(ping),
         request_timeout: flags.request_timeout.map(|seconds| Duration::from_secs(seconds.into())),
         kserve: flags.kserve,
+        vertex_ai: VertexAi { predict: flags.aip_predict_route.clone(), health: flags.aip_health_route.clone() },
     })
 }
 

@@ -25,6 +25,17 @@ pub struct SurfaceFlags {
     /// Serve KServe's routes below /v2 too.
     #[arg(long, env, value_parser = BoolishValueParser::new())]
     pub kserve: bool,
+    /// Path at which Vertex AI asks for predictions; it is answered as /vertex.
+    #[arg(long, env, value_name = "PATH", value_parser = path)]
+    pub aip_predict_route: Option<String>,
+    /// Path at which Vertex AI asks for the server's health.
+    #[arg(long, env, value_name = "PATH", value_parser = path)]
+    pub aip_health_route: Option<String>,
+}
+
+fn path(text: &str) -> Result<String, String> {
+    let whole = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
+    if whole { Ok(text.to_owned()) } else { Err("not a path such as /predict".to_owned()) }
 }
 
 /// A text that is never shown.
