@@ -104,6 +104,8 @@ const VARIABLES: &[(&str, &str)] = &[
     ("COMPUTE_TYPE", "1-nvidia-l4"),
     ("MAX_IMAGE_FETCH_SIZE", "1073741824"),
     ("AIP_HTTP_PORT", "8080"),
+    ("AIP_PREDICT_ROUTE", "/v1/endpoints/7/deployedModels/8:predict"),
+    ("AIP_HEALTH_ROUTE", "/v1/endpoints/7/deployedModels/8"),
     ("HF_MODEL_ID", "org/model"),
     ("HF_MODEL_REVISION", "main"),
     ("SM_NUM_GPUS", "4"),

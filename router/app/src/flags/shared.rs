@@ -88,7 +88,8 @@ pub struct HttpFlags {
     #[arg(long, short, env, value_name = "PORT", default_value_t = 3000)]
     pub port: u16,
     /// What clients call the model on OpenAI's routes, instead of its --model-id. Several may be given: all are listed
-    /// by /v1/models, answers carry the first.
+    /// by /v1/models, and a request that names none is answered by the first. A request for any other name is answered
+    /// 404.
     #[arg(long, env, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
     pub served_model_name: Vec<String>,
     /// Origin that browsers may call from; may be repeated. Default: any.
