@@ -89,6 +89,8 @@ pub(crate) enum ApiError {
     /// Its deadline passed while it waited.
     #[error("Model is overloaded: {reason}")]
     Late { reason: String, retry_after: Micros },
+    #[error("{limit} viewers watch the live view already. Close one of their pages, and try again")]
+    TooManyViewers { limit: usize },
     #[error("The server is shutting down. Send the request to another replica, or try again later")]
     ShuttingDown,
     #[error(
@@ -140,7 +142,9 @@ impl ApiError {
             Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute { .. } | Self::UnknownModel { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } | Self::TooManyViewers { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::ShuttingDown | Self::CutOff | Self::Loading { .. } | Self::Unhealthy { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -155,7 +159,7 @@ impl ApiError {
     pub fn error_type(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::WrongType { .. } => "validation",
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } | Self::TooManyViewers { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::LengthMismatch { .. } => "length mismatch",
             Self::NotText { .. } => "utf8",
@@ -187,7 +191,7 @@ impl ApiError {
         match self {
             Self::Invalid(_) | Self::LengthMismatch { .. } | Self::NotText { .. } => "validation",
             Self::Tool(_) | Self::BatchSize { .. } | Self::Suffix | Self::NoInstances => "validation",
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => "overloaded",
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } | Self::TooManyViewers { .. } => "overloaded",
             Self::Generation { .. } => "generation",
             Self::Template(_) => "template",
             Self::Incomplete | Self::IncompleteStream => "incomplete",
@@ -200,6 +204,7 @@ impl ApiError {
         let time = match self {
             Self::Overloaded { retry_after, .. } | Self::Late { retry_after, .. } => retry_after,
             Self::Busy(overload) => &overload.retry_after,
+            Self::TooManyViewers { .. } => &SOON,
             _ => return None,
         };
         Some(HeaderValue::from(time.whole_seconds()))
@@ -229,7 +234,9 @@ impl ApiError {
             Self::Invalid(Invalid::TotalTokens { .. } | Invalid::InputLength { .. }) => Some("context_length_exceeded"),
             Self::UnknownModel { .. } => Some("model_not_found"),
             Self::Unauthorized => Some("invalid_api_key"),
-            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } => Some("rate_limit_exceeded"),
+            Self::Overloaded { .. } | Self::Busy(_) | Self::Late { .. } | Self::TooManyViewers { .. } => {
+                Some("rate_limit_exceeded")
+            }
             _ => None,
         }
     }
@@ -314,3 +321,6 @@ fn shown_path(uri: &Uri) -> String {
 }
 
 const SHOWN_CHARS: usize = 100;
+
+/// A page is closed any moment.
+const SOON: Micros = Micros(5_000_000);

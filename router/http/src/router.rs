@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::openai::{chat, completion, errors, models};
 use crate::preflight::CrossOrigin;
 use crate::routes::{
-    chat_tokenize, compat, docs, generate, health, info, invocations, kserve, metrics, stream, tokenize, vertex,
+    chat_tokenize, compat, docs, generate, health, info, invocations, kserve, live, metrics, stream, tokenize, vertex,
 };
 use crate::state::{ServerState, Shared};
 use crate::surface::Surface;
@@ -29,10 +29,16 @@ pub fn router(state: ServerState) -> Router {
     if !surface.api_keys.is_empty() {
         protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
     }
+    // Not in the document: it has no end.
+    let mut live = get(live::live);
+    if !surface.api_keys.is_empty() {
+        live = live.route_layer(from_fn_with_state(state.clone(), auth::middleware));
+    }
     let (routes, document) = documented(open(surface).merge(protected)).split_for_parts();
     let vertex_ai = surface.vertex_ai.clone();
     let routes = routes
         .route("/api-doc/openapi.json", openapi::route(document))
+        .route("/live", live)
         .route("/docs", get(docs::to_folder))
         .route("/docs/", get(docs::index))
         .route("/docs/{*file}", get(docs::file))

@@ -11,6 +11,7 @@ use headrace_text::chat::ChatPrompts;
 use crate::metrics::RequestMetrics;
 use crate::openai::envelope::unix_seconds;
 use crate::permits::Permits;
+use crate::routes::live::Viewers;
 use crate::surface::Surface;
 use crate::tokenization::Tokenization;
 use crate::validation::Model;
@@ -137,6 +138,7 @@ pub struct Shared {
     pub(crate) tokenization: Tokenization,
     /// One permit per generation under way.
     pub(crate) permits: Permits,
+    pub(crate) viewers: Viewers,
     /// In seconds since 1970.
     pub(crate) started: u64,
 }
@@ -149,6 +151,7 @@ impl ServerState {
         Self(Arc::new(Shared {
             compute_type: HeaderValue::from_str(&info.compute_type).ok(),
             permits: Permits::new(&limits),
+            viewers: Viewers::new(),
             started: unix_seconds(),
             requests: RequestMetrics::new(),
             tokenization,

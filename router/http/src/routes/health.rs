@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use utoipa::IntoResponses;
-use utoipa::openapi::{RefOr, Response};
+use utoipa::openapi::{self, RefOr};
 
 use crate::error::{ApiError, ErrorBody};
-use crate::openapi;
+use crate::openapi::errors;
+use crate::routes::page;
 use crate::state::ServerState;
 
 /// Whether the engine and every shard answer.
@@ -27,10 +29,10 @@ pub(crate) async fn ping(state: State<ServerState>) -> Result<StatusCode, ApiErr
     health(state).await
 }
 
-/// `/health`, under the shortest name.
+/// `/health`, under the shortest name; for browsers, a page to try the server and see how busy it is.
 #[utoipa::path(get, path = "/", tag = "Server", responses((status = OK, description = "Healthy"), HealthErrors))]
-pub(crate) async fn root(state: State<ServerState>) -> Result<StatusCode, ApiError> {
-    health(state).await
+pub(crate) async fn root(state: State<ServerState>, headers: HeaderMap) -> Response {
+    if page::is_wanted(&headers) { page::page() } else { health(state).await.into_response() }
 }
 
 /// Whether the process and its engine turn. If not, restart it.
@@ -52,10 +54,7 @@ fn probed(outcome: Result<(), String>) -> Result<StatusCode, ApiError> {
 pub(crate) struct HealthErrors;
 
 impl IntoResponses for HealthErrors {
-    fn responses() -> BTreeMap<String, RefOr<Response>> {
-        openapi::errors::<ErrorBody>(&[(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Somebody does not answer; the body says who",
-        )])
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        errors::<ErrorBody>(&[(StatusCode::SERVICE_UNAVAILABLE, "Somebody does not answer; the body says who")])
     }
 }

@@ -14,6 +14,7 @@ mod invocations;
 mod kserve;
 mod leaving;
 mod limits;
+mod live;
 mod methods;
 mod openai;
 mod probes;
