@@ -28,7 +28,7 @@ use crate::wire::StreamEvent;
 pub(crate) fn base() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Headrace")
-        .description(Some("Text generation: the routes of Text Generation Inference."))
+        .description(Some("Text generation: the routes of Text Generation Inference and of OpenAI."))
         .version(env!("CARGO_PKG_VERSION"))
         .license(Some(License::new("Apache-2.0")));
     // Shapes that no route names by type: of errors, and of what only events are made of.

@@ -27,7 +27,10 @@ pub(crate) async fn models(State(state): State<ServerState>) -> Response {
 /// Tells whether there is a model of this name.
 #[utoipa::path(
     get, path = "/v1/models/{*id}", tag = "OpenAI",
-    params(("id" = String, Path, description = "The name, slashes and all")),
+    params((
+        "id" = String, Path, description = "The name, slashes and all", min_length = 1,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$", example = "tgi"
+    )),
     responses((status = OK, description = "The model", body = Model), ModelErrors)
 )]
 pub(crate) async fn model(State(state): State<ServerState>, InPath(id): InPath<String>) -> Result<Response, ApiError> {

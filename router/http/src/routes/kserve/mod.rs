@@ -9,6 +9,7 @@ mod wire;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -41,6 +42,17 @@ pub(crate) fn open() -> OpenApiRouter<ServerState> {
 /// Routes that cost something.
 pub(crate) fn protected() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(infer))
+}
+
+/// The model that a path names.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "only its schema is of use: there is one model, whatever it is called")]
+struct ModelPath {
+    #[param(min_length = 1, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", example = "model")]
+    model_name: String,
+    #[param(min_length = 1, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$", example = "1")]
+    model_version: String,
 }
 
 /// What the server is.
@@ -76,7 +88,7 @@ async fn ready(State(state): State<ServerState>) -> Result<Response, ApiError> {
 /// The model under the name that was asked for: there is one, whatever it is called.
 #[utoipa::path(
     get, path = "/v2/models/{model_name}/versions/{model_version}", tag = "KServe",
-    params(("model_name" = String, Path), ("model_version" = String, Path)),
+    params(ModelPath),
     responses((status = OK, description = "Names", body = Metadata))
 )]
 async fn model_metadata(InPath((name, version)): InPath<(String, String)>) -> Response {
@@ -86,7 +98,7 @@ async fn model_metadata(InPath((name, version)): InPath<(String, String)>) -> Re
 /// `/v2/health/ready`: there is one model.
 #[utoipa::path(
     get, path = "/v2/models/{model_name}/versions/{model_version}/ready", tag = "KServe",
-    params(("model_name" = String, Path), ("model_version" = String, Path)),
+    params(ModelPath),
     responses((status = OK, description = "Ready", body = Readiness), HealthErrors)
 )]
 async fn model_ready(state: State<ServerState>) -> Result<Response, ApiError> {
@@ -96,7 +108,7 @@ async fn model_ready(state: State<ServerState>) -> Result<Response, ApiError> {
 /// Generates from each input, and answers when all is there.
 #[utoipa::path(
     post, path = "/v2/models/{model_name}/versions/{model_version}/infer", tag = "KServe",
-    params(("model_name" = String, Path), ("model_version" = String, Path)),
+    params(ModelPath),
     request_body = InferenceRequest,
     responses((status = OK, description = "The answers, in the inputs' order", body = InferenceOutput), GenerateErrors)
 )]
