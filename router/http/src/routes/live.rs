@@ -110,14 +110,19 @@ impl Sample {
 }
 
 fn samples(state: ServerState, viewer: Viewer) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    struct Watch(ServerState, Viewer, Interval, Instant);
+    struct Watch {
+        state: ServerState,
+        _viewer: Viewer,
+        clock: Interval,
+        began: Instant,
+    }
     let mut clock = interval(PERIOD);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let watch = Watch(state, viewer, clock, Instant::now());
+    let watch = Watch { state, _viewer: viewer, clock, began: Instant::now() };
     stream::unfold(Some(watch), |watch| async {
         let mut watch = watch?;
-        watch.2.tick().await;
-        let sample = Sample::of(&watch.0, watch.3);
+        watch.clock.tick().await;
+        let sample = Sample::of(&watch.state, watch.began);
         let mut frame = BytesMut::new();
         sse::write_event(&mut frame, &sample);
         Some((Ok(frame.freeze()), (!sample.is_last()).then_some(watch)))
