@@ -166,7 +166,7 @@ impl Guard {
         let text = self.ends.uncover(covered);
         let lead = if at == 0 { "" } else { BEGUN };
         let led = [lead, &text].concat();
-        let encoding = cache.get(&led, || Ok(self.without_specials(&text, self.encode_plain(lead, &text)?)?))?;
+        let encoding = cache.get(&led, || self.without_specials(&text, self.encode_plain(lead, &text)?))?;
         prompt.encoding.append(&encoding, at);
         prompt.text.push_str(&text);
         Ok(())
