@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use headrace_scheduler::TokenId;
 use headrace_text::{Detokenizer, SpecialTokens, StopMatch, StopMatcher, Tokenizer};
 
@@ -17,6 +18,8 @@ pub(crate) struct AnswerText {
     specials: SpecialTokens,
     stops: StopMatcher,
     shown: Detokenizer,
+    /// What the newest token added to the shown text; kept for its allocation.
+    piece: String,
     /// Bytes of shown text so far.
     shown_len: usize,
     /// Its end that is not in an event yet, because it may become a stop string that must never appear.
@@ -33,7 +36,7 @@ pub(crate) struct AnswerText {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
     /// For the token's event.
-    pub text: String,
+    pub text: CompactString,
     pub special: bool,
     /// A stop string is complete: the answer ends here.
     pub stopped: bool,
@@ -51,6 +54,7 @@ impl AnswerText {
             specials,
             stops: StopMatcher::new(stops),
             shown: Detokenizer::new(tokenizer.clone(), SpecialTokens::Show),
+            piece: String::new(),
             shown_len: 0,
             held: String::new(),
             special_spans: Vec::new(),
@@ -67,16 +71,17 @@ impl AnswerText {
         if self.specials == SpecialTokens::Skip && self.stops.is_empty() {
             return Growth { text: self.tell_until(self.text.len()), special, stopped: false };
         }
-        let piece = self.shown.push(token);
+        self.piece.clear();
+        self.shown.push_into(token, &mut self.piece);
         let start = self.shown_len;
-        self.shown_len += piece.len();
+        self.shown_len += self.piece.len();
         if special && !self.stops.is_empty() {
             self.special_spans.push(start..self.shown_len);
         }
-        let found = self.stops.push(&piece);
+        let found = self.stops.push(&self.piece);
         let text = match (self.specials, found) {
-            (SpecialTokens::Show, Some(found)) => self.stop_at(found, piece),
-            (SpecialTokens::Show, None) => self.release(piece),
+            (SpecialTokens::Show, Some(found)) => self.stop_at(found),
+            (SpecialTokens::Show, None) => self.release(),
             (SpecialTokens::Skip, Some(found)) => {
                 self.cut(found);
                 self.tell_until(self.text.len())
@@ -87,14 +92,13 @@ impl AnswerText {
     }
 
     /// The answer ends without a stop string: text that was held back, for the last event.
-    pub(crate) fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> CompactString {
         self.text.push_str(&self.plain.finish());
         match self.specials {
             SpecialTokens::Skip => self.tell_until(self.text.len()),
             SpecialTokens::Show => {
-                let mut rest = std::mem::take(&mut self.held);
-                rest.push_str(&self.shown.finish());
-                rest
+                self.held.push_str(&self.shown.finish());
+                CompactString::from(std::mem::take(&mut self.held))
             }
         }
     }
@@ -110,35 +114,33 @@ impl AnswerText {
     }
 
     /// The plain text up to byte `end` that was in no event yet.
-    fn tell_until(&mut self, end: usize) -> String {
+    fn tell_until(&mut self, end: usize) -> CompactString {
         // Where a special token cuts a character in two, the texts differ in that character, and `end` may fall behind.
-        let text = self.text.get(self.told..end).unwrap_or_default().to_owned();
+        let text = CompactString::new(self.text.get(self.told..end).unwrap_or_default());
         self.told += text.len();
         text
     }
 
-    /// What of `piece`, and of what was held before it, may be shown.
-    fn release(&mut self, piece: String) -> String {
+    /// What of the newest piece, and of what was held before it, may be shown.
+    fn release(&mut self) -> CompactString {
         if self.stop_text == StopText::Keep || self.stops.is_empty() {
-            return piece;
+            return CompactString::new(&self.piece);
         }
-        self.held.push_str(&piece);
+        self.held.push_str(&self.piece);
         let decided = self.held.len() - self.stops.undecided();
-        let kept = self.held.split_off(decided);
-        std::mem::replace(&mut self.held, kept)
+        self.held.drain(..decided).collect()
     }
 
     /// Cuts the answer at the stop string. Returns the shown text of the event that completed it.
-    fn stop_at(&mut self, found: StopMatch, piece: String) -> String {
+    fn stop_at(&mut self, found: StopMatch) -> CompactString {
         self.cut(found);
         match self.stop_text {
-            StopText::Keep => piece,
+            StopText::Keep => CompactString::new(&self.piece),
             StopText::Strip => {
-                let mut shown = std::mem::take(&mut self.held);
-                shown.push_str(&piece);
+                self.held.push_str(&self.piece);
                 // What was shown already ends where the match starts, at the latest: the rest was undecided.
-                shown.truncate(shown.len().saturating_sub(self.shown_len - found.start));
-                shown
+                self.held.truncate(self.held.len().saturating_sub(self.shown_len - found.start));
+                CompactString::from(std::mem::take(&mut self.held))
             }
         }
     }
@@ -277,7 +279,7 @@ mod tests {
     fn text_that_was_held_back_is_not_lost_to_a_special_token() {
         let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], StopText::Strip, SpecialTokens::Skip);
         let tokens = [ids("ab"), vec![END]].concat();
-        let pushed: Vec<String> = tokens.iter().map(|&token| answer.push(token).text).collect();
+        let pushed: Vec<CompactString> = tokens.iter().map(|&token| answer.push(token).text).collect();
         assert_eq!(pushed, ["", "", "ab"]);
     }
 
@@ -285,7 +287,7 @@ mod tests {
     fn text_that_may_become_a_stop_string_is_held_back_only_when_it_is_stripped() {
         for (mode, texts) in [(StopText::Keep, ["a", "b", "a"]), (StopText::Strip, ["", "", "ab"])] {
             let mut answer = AnswerText::new(bytes(), &["abc".to_owned()], mode, SpecialTokens::Show);
-            let pushed: Vec<String> = ids("aba").iter().map(|&token| answer.push(token).text).collect();
+            let pushed: Vec<CompactString> = ids("aba").iter().map(|&token| answer.push(token).text).collect();
             assert_eq!(pushed, texts);
             assert_eq!(answer.finish(), if mode == StopText::Keep { "" } else { "a" });
         }

@@ -4,7 +4,6 @@
 //! with it, and then sends what may be sent: so a request that has arrived is in the very next plan. Readers are woken
 //! after that, and where results wait together, once for all of them: their tokens go out in one write.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Wall};
 
@@ -16,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Answer;
+use crate::by_request::ByRequest;
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::config::EngineConfig;
 use crate::departures::Departures;
@@ -53,7 +53,7 @@ pub enum EngineStopped {
 
 pub(crate) struct Driver {
     pub(crate) scheduler: TracedScheduler,
-    pub(crate) answers: HashMap<RequestId, Answer>,
+    pub(crate) answers: ByRequest<Answer>,
     pub(crate) sent: SentSteps,
     pub(crate) pacing: Pacing,
     pub(crate) telemetry: Telemetry,
@@ -106,7 +106,7 @@ impl Driver {
         let published = Arc::new(Published::new(&scheduler.stats(), scheduler.drain_time()));
         Self {
             scheduler,
-            answers: HashMap::new(),
+            answers: ByRequest::default(),
             sent: SentSteps::default(),
             pacing: Pacing::default(),
             telemetry: Telemetry::new(pool_tokens, policy),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use compact_str::CompactString;
 use headrace_scheduler::{CacheRoot, Micros, Priority, TokenId, Tokens};
 use headrace_shard::Sampling;
 use headrace_text::SpecialTokens;
@@ -73,8 +74,8 @@ pub enum Update {
 pub struct GeneratedToken {
     pub id: TokenId,
     /// What this token adds to the text, special tokens as the request says; empty while a character is incomplete or
-    /// text is held back.
-    pub text: String,
+    /// text is held back. Up to 24 bytes of it need no allocation.
+    pub text: CompactString,
     /// Only when asked for.
     pub logprob: Option<f32>,
     pub special: bool,

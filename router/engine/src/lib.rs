@@ -12,6 +12,7 @@
 //! | `link.rs` | the session with the shard, and how it comes back |
 //! | `landing.rs` | a step's result becomes tokens, updates and ends |
 //! | `answer.rs`, `answer_text.rs` | one request's state: delivery and times; text and stop strings |
+//! | `by_request.rs` | a map by request |
 //! | `progress.rs` | how far a generation has come, for those who trace it |
 //! | `pacing.rs` | when the next step goes out; pure |
 //! | `trace.rs` | the scheduler's trace in files |
@@ -24,6 +25,7 @@
 
 mod answer;
 mod answer_text;
+mod by_request;
 mod command;
 mod config;
 mod departures;

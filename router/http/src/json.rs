@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 
@@ -15,9 +15,28 @@ pub(crate) fn bytes(value: &impl Serialize) -> Bytes {
 
 /// Appends `value` as JSON.
 pub(crate) fn write(out: &mut BytesMut, value: &impl Serialize) {
-    let mut serializer = Serializer::with_formatter(out.writer(), OneLine);
+    let mut serializer = Serializer::with_formatter(Out(out), OneLine);
     let written = value.serialize(&mut serializer);
     debug_assert!(written.is_ok(), "our shapes have string keys, and memory takes every write");
+}
+
+/// As `BytesMut::writer`, but a piece is copied at once: an event has a dozen of them.
+struct Out<'a>(&'a mut BytesMut);
+
+impl io::Write for Out<'_> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Escapes U+0085, U+2028 and U+2029: valid inside JSON strings, but clients that split server-sent events with a

@@ -12,6 +12,10 @@ impl Utf8Stream {
     /// Appends to `text` what `bytes` completes.
     pub(crate) fn push(&mut self, bytes: &[u8], text: &mut String) {
         if self.incomplete.is_empty() {
+            // Nearly every token is whole characters.
+            if let Ok(whole) = std::str::from_utf8(bytes) {
+                return text.push_str(whole);
+            }
             self.incomplete.extend_from_slice(decode(bytes, text));
             return;
         }

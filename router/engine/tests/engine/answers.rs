@@ -38,7 +38,7 @@ async fn log_probabilities_and_likeliest_tokens_come_with_each_token() {
     assert_eq!(logprobs, world.fake.expected_logprobs(&tokenizer::ids("hello"), 6));
     for token in &said.tokens {
         assert_eq!(token.top.len(), 3);
-        assert_eq!((token.top[0].id, &token.top[0].text), (token.id, &token.text));
+        assert_eq!((token.top[0].id, token.top[0].text.as_str()), (token.id, token.text.as_str()));
     }
 }
 

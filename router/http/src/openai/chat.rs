@@ -125,7 +125,7 @@ impl Dialect for Chats {
         let logprobs = self.reports.logprobs.then(|| ChatLogprobs::of(token, piece.tokenizer));
         ChatDelta {
             index: piece.index,
-            delta: Delta { role: piece.first.then_some(ROLE), content: piece.token.text.clone() },
+            delta: Delta { role: piece.first.then_some(ROLE), content: piece.token.text.to_string() },
             logprobs,
             finish_reason: piece.finish_reason,
         }
