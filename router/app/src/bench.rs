@@ -5,7 +5,7 @@ mod server;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use headrace_bench::{AskError, Bench, Report, Target, TargetError, run as measure};
+use headrace_bench::{AskError, Bench, Cpu, Report, Target, TargetError, run as measure};
 
 use crate::config::{BenchConfig, Server};
 use crate::failure::Failure;
@@ -34,22 +34,28 @@ pub fn run(config: BenchConfig) -> Result<(), Failure> {
 }
 
 async fn bench(config: BenchConfig) -> Result<(), BenchError> {
-    match &config.server {
-        Server::At { url, pid } => at(&config, url, *pid).await,
+    let report = match &config.server {
+        Server::At { url, pid } => measured(&config, url, *pid).await?,
         Server::Command { words, log } => {
             let mut server = Started::start(words, log.as_deref())?;
             let (url, pid) = (server.url(), server.pid());
             let outcome = tokio::select! {
-                outcome = at(&config, &url, pid) => outcome,
+                outcome = measured(&config, &url, pid) => outcome,
                 ended = server.ended() => Err(ended.into()),
             };
             server.stop().await;
-            outcome
+            outcome?.with_server_life(Cpu::of_children())
         }
+    };
+    show(&report, config.json).map_err(BenchError::Output)?;
+    if report.whole > 0 {
+        return Ok(());
     }
+    let reason = report.failures.into_keys().next().unwrap_or_else(|| "the time was over before the first".into());
+    Err(BenchError::NothingAnswered { reason })
 }
 
-async fn at(config: &BenchConfig, url: &str, pid: Option<u32>) -> Result<(), BenchError> {
+async fn measured(config: &BenchConfig, url: &str, pid: Option<u32>) -> Result<Report, BenchError> {
     let bench = Bench {
         target: Target::new(url, config.api, config.model.clone(), config.api_key.as_deref())?,
         workload: config.workload.clone(),
@@ -60,13 +66,7 @@ async fn at(config: &BenchConfig, url: &str, pid: Option<u32>) -> Result<(), Ben
     let after = config.health_timeout;
     let healthy = bench.wait_until_healthy(after).await;
     healthy.map_err(|reason| BenchError::NotHealthy { url: url.to_owned(), after, reason })?;
-    let report = measure(&bench).await.map_err(|reason| BenchError::Cpu { pid: pid.unwrap_or(0), reason })?;
-    show(&report, config.json).map_err(BenchError::Output)?;
-    if report.whole > 0 {
-        return Ok(());
-    }
-    let reason = report.failures.keys().next().cloned().unwrap_or_else(|| "the time was over before the first".into());
-    Err(BenchError::NothingAnswered { reason })
+    measure(&bench).await.map_err(|reason| BenchError::Cpu { pid: pid.unwrap_or(0), reason })
 }
 
 fn show(report: &Report, json: bool) -> io::Result<()> {

@@ -25,7 +25,7 @@ pub enum AskError {
     Empty,
     #[error("an event is longer than 64 MiB")]
     TooLong,
-    #[error("no whole answer within {} s", .0.as_secs())]
+    #[error("no whole answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
 }
 

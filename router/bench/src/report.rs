@@ -50,8 +50,11 @@ pub struct Report {
     pub e2e_ms: Percentiles,
     /// CPU of this process.
     pub client_cpu: CpuFigures,
-    /// CPU of the server's process.
+    /// CPU of the server's process during the run.
     pub server_cpu: Option<CpuFigures>,
+    /// CPU of the server's process and its children from start to end, warm-up included, where it was started for the
+    /// run.
+    pub server_life_cpu: Option<CpuFigures>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -101,7 +104,13 @@ impl Report {
             e2e_ms: Percentiles::of(&tally.e2e),
             client_cpu: CpuFigures::new(client, tally.tokens),
             server_cpu: server.map(|server| CpuFigures::new(server, tally.tokens)),
+            server_life_cpu: None,
         }
+    }
+
+    /// Adds what a server used that was started for the run and has ended.
+    pub fn with_server_life(self, life: Cpu) -> Self {
+        Self { server_life_cpu: Some(CpuFigures::new(life, self.output_tokens)), ..self }
     }
 
     /// One line.
@@ -160,7 +169,11 @@ impl fmt::Display for Report {
             writeln!(f, "{name:18} {mean:>10.3} {p50:>10.3} {p90:>10.3} {p99:>10.3} {max:>10.3}")?;
         }
         writeln!(f, "\n{:18} {:>10} {:>10} {:>14}", "CPU", "user s", "system s", "µs a token")?;
-        let processes = [("server", self.server_cpu), ("this client", Some(self.client_cpu))];
+        let processes = [
+            ("server", self.server_cpu),
+            ("from start to end", self.server_life_cpu),
+            ("this client", Some(self.client_cpu)),
+        ];
         for (name, cpu) in processes.into_iter().filter_map(|(name, cpu)| Some((name, cpu?))) {
             writeln!(f, "{name:18} {:>10.2} {:>10.2} {:>14.2}", cpu.user_s, cpu.system_s, cpu.us_per_token)?;
         }

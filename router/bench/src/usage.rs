@@ -18,7 +18,17 @@ pub struct Cpu {
 impl Cpu {
     /// Of this process. Zero where the system does not say.
     pub fn own() -> Self {
-        getrusage(UsageWho::RUSAGE_SELF)
+        Self::used(UsageWho::RUSAGE_SELF)
+    }
+
+    /// Of all child processes that have ended and were waited for, from their start to their end. Zero where the system
+    /// does not say.
+    pub fn of_children() -> Self {
+        Self::used(UsageWho::RUSAGE_CHILDREN)
+    }
+
+    fn used(who: UsageWho) -> Self {
+        getrusage(who)
             .map(|usage| Self { user: duration(usage.user_time()), system: duration(usage.system_time()) })
             .unwrap_or_default()
     }

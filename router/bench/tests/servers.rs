@@ -1,0 +1,144 @@
+//! Whole runs against small servers that say what a test wants, byte for byte.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use headrace_bench::{Api, Arrivals, Bench, Load, Prompt, Report, Target, Workload, run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How a server answers request number n (from 0) of a connection: bytes, and whether it closes after them.
+type Script = fn(u32) -> (String, bool);
+
+/// A server that answers by a script.
+struct Server {
+    url: String,
+    connections: Arc<AtomicU32>,
+}
+
+impl Server {
+    async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicU32::new(0));
+        let accepted = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(serve(stream, script));
+            }
+        });
+        Self { url, connections }
+    }
+
+    async fn bench(&self, api: Api, arrivals: Arrivals, requests: u64) -> Report {
+        let timeout = Duration::from_millis(500);
+        let load = Load { arrivals, requests, duration: None, warmup: 0, timeout };
+        let target = Target::new(&self.url, api, "m".into(), Some("secret")).unwrap();
+        let workload = Workload { prompt: Prompt::Words(3), output_tokens: 2, seed: 1 };
+        run(&Bench { target, workload, load, parse_events: false, server: None }).await.unwrap()
+    }
+}
+
+async fn serve(mut stream: TcpStream, script: Script) {
+    for number in 0.. {
+        if read_request(&mut stream).await.is_none() {
+            return;
+        }
+        let (answer, closes) = script(number);
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        if closes {
+            return;
+        }
+    }
+}
+
+/// Reads a request to its end; `None` when there is none.
+async fn read_request(stream: &mut TcpStream) -> Option<()> {
+    let mut text = String::new();
+    let mut piece = [0; 4096];
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            assert!(head.starts_with("post /") && head.contains("authorization: bearer secret"), "{head}");
+            let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?.parse().unwrap_or(0);
+            if body.len() >= length {
+                return Some(());
+            }
+        }
+        match stream.read(&mut piece).await {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => text.push_str(std::str::from_utf8(&piece[..count]).unwrap()),
+        }
+    }
+}
+
+/// A response in chunks, which end where the pieces do.
+fn chunked(pieces: &[&str]) -> String {
+    let chunks: String = pieces.iter().map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).collect();
+    format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n")
+}
+
+fn two_tokens() -> String {
+    chunked(&[
+        "data: {\"index\":1,\"token\":{\"id\":1,\"text\":\"a\"}}\n\nda",
+        "ta: {\"index\":2,\"token\":{\"id\":1,\"text\":\"a\"},\"details\":{\"generated_tokens\":2}}\n\n",
+    ])
+}
+
+#[tokio::test]
+async fn a_stream_asks_again_on_its_own_connection() {
+    let server = Server::start(|_| (two_tokens(), false)).await;
+    let report = server.bench(Api::Tgi, Arrivals::Streams(3), 30).await;
+    assert_eq!((report.whole, report.failed, report.short, report.output_tokens), (30, 0, 0, 60));
+    assert_eq!(server.connections.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_answer_gets_new_connections() {
+    let server = Server::start(|_| (two_tokens(), true)).await;
+    let report = server.bench(Api::Tgi, Arrivals::Rate(2000.0), 20).await;
+    assert_eq!((report.whole, report.failed), (20, 0), "{:?}", report.failures);
+    assert_eq!(server.connections.load(Ordering::Relaxed), 20);
+}
+
+#[tokio::test]
+async fn refusals_are_counted_by_status_and_sentence() {
+    let refuse = |number| {
+        let body = r#"{"error":{"message":"too busy","type":"overloaded"}}"#;
+        let refusal = format!("HTTP/1.1 429 Too Many Requests\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        (if number % 2 == 0 { refusal } else { two_tokens() }, false)
+    };
+    let report = Server::start(refuse).await.bench(Api::Tgi, Arrivals::Streams(1), 10).await;
+    assert_eq!((report.whole, report.failed), (5, 5));
+    assert_eq!(report.failures["status 429: too busy"], 5);
+}
+
+#[tokio::test]
+async fn an_answer_with_fewer_tokens_than_asked_is_short() {
+    let one = |_| {
+        let event = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}\n\n";
+        let usage =
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n";
+        (chunked(&[event, usage]), false)
+    };
+    let report = Server::start(one).await.bench(Api::Completions, Arrivals::Streams(1), 4).await;
+    assert_eq!((report.whole, report.short, report.output_tokens, report.prompt_tokens), (4, 4, 4, 12));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_and_one_that_says_nothing_are_failures() {
+    let cut = |number| {
+        let whole = two_tokens();
+        let part = whole[..whole.len() - 20].to_owned();
+        if number == 0 { (part, true) } else { (String::new(), false) }
+    };
+    let server = Server::start(cut).await;
+    let report = server.bench(Api::Tgi, Arrivals::Streams(1), 1).await;
+    assert!(report.failures.keys().all(|cause| cause.starts_with("the connection broke")), "{:?}", report.failures);
+    let silent = Server::start(|_| (String::new(), false)).await;
+    let report = silent.bench(Api::Tgi, Arrivals::Streams(1), 1).await;
+    assert_eq!(report.failures["no whole answer within 0.5 s"], 1, "{:?}", report.failures);
+}
