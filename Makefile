@@ -27,7 +27,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live sim wheels clean doctor binary shard FORCE
+.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,18 @@ check: shard $(VENV)/.tests ## Format, lints, types and import directions
 
 bench: build $(VENV)/.tests ## Measure beside transformers' static batching, in one run on this machine
 	$(VENV)/bin/python integration-tests/bench/side_by_side.py
+
+# A fake shard behind the real router: what is measured is the router. FAKE_STEP_US= makes its steps take time.
+FAKE_STEP_US ?= 0
+bench-router: build ## Measure the router's CPU time per streamed token: 64 streams from a fake shard, each API
+	@model=$$($(VENV)/bin/python -m headrace_server prepare --model-id embedded | tail -1 | sed 's/.*"model_dir": "\([^"]*\)".*/\1/'); \
+	for api in tgi openai openai-chat; do \
+	  $(HEADRACE) bench --api $$api --streams 64 --requests 6400 --output-tokens 400 -- $(HEADRACE) router --fake-shard \
+	    --fake-step-us $(FAKE_STEP_US) --hostname 127.0.0.1 --port {port} --model-id "$$model" && echo || exit 1; \
+	done
+
+bench-long-prompts: build $(VENV)/.tests ## Measure whether prompts of 100,000 tokens disturb those who read their answers
+	$(VENV)/bin/python integration-tests/bench/long_prompts.py
 
 sim: binary ## Run the scheduler against cost models: golden scenarios, policies side by side, pictures in docs/images
 	scripts/simulate

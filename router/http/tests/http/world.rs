@@ -12,7 +12,7 @@ use headrace_http::{
     Exporter, Limits, MetricsHandle, Router, ServerInfo, ServerParts, ServerState, Surface, install_metrics,
 };
 use headrace_scheduler::{Config, PolicyKind, Tokens};
-use headrace_shard::{FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
+use headrace_shard::{CostModel, FakeHandle, FakeShard, LogicalShard, TokenRule, WarmupLimits};
 use headrace_text::chat::{ChatPrompts, ChatTemplates};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -46,6 +46,8 @@ pub struct Setup {
     pub policy: PolicyKind,
     pub max_batch_size: u32,
     pub traces: Option<Exporter>,
+    /// How long steps take.
+    pub cost: CostModel,
 }
 
 impl Default for Setup {
@@ -71,6 +73,7 @@ impl Default for Setup {
             policy: PolicyKind::Fcfs,
             max_batch_size: 8,
             traces: None,
+            cost: CostModel::FREE,
         }
     }
 }
@@ -93,7 +96,7 @@ impl World {
         let facts = LogicalShard::fake(FakeShard::new()).facts().await.unwrap();
         let facts = headrace_shard::ShardFacts { vocab_size: VOCAB_SIZE, ..facts };
         let rule = TokenRule { choices: Some(setup.choices.into()), eos: None };
-        let shard = FakeShard::new().with_facts(facts.clone()).with_rule(rule);
+        let shard = FakeShard::new().with_facts(facts.clone()).with_rule(rule).with_cost(setup.cost);
         let logical = LogicalShard::fake(shard.clone());
         let limits = WarmupLimits {
             max_batch_size: setup.max_batch_size,
