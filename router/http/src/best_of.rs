@@ -47,7 +47,7 @@ mod tests {
 
     /// An answer of one token with this log-probability.
     fn answer(choice: u32, logprob: f32) -> Answer {
-        let token = GeneratedToken { id: 0, text: String::new(), logprob: Some(logprob), special: false, top: vec![] };
+        let token = GeneratedToken { id: 0, text: "".into(), logprob: Some(logprob), special: false, top: vec![] };
         let finished = Finished {
             reason: FinishReason::Length,
             text: String::new(),
