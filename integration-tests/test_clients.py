@@ -5,7 +5,7 @@ What a team changes when it moves from TGI or OpenAI to Headrace is the address,
 `make clients` installs the environments: requirements/clients/*.txt into .clients-venv/, and clients/javascript. The
 checks themselves are in clients/; each is a test by its name, and what ran is printed. One client by hand:
 
-    python -m pytest integration-tests/test_clients.py -k text_generation
+    python -m pytest integration-tests/test_clients.py -k litellm
 """
 
 from collections.abc import Callable, Iterator
@@ -13,33 +13,45 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients import Report, run_python_checks
+from harness.clients import Report, run_javascript_checks, run_python_checks
 from harness.server import Server
 
 # Client, environment, file of checks. huggingface_hub is checked in its three generations: with requests, with httpx,
 # and the newest.
 PYTHON_CLIENTS = {
+    "openai": ("openai", "openai_checks.py"),
     "text_generation": ("text-generation", "text_generation_checks.py"),
-    "huggingface_hub-0": ("text-generation", "huggingface_hub_checks.py"),
-    "huggingface_hub-1": ("langchain", "huggingface_hub_checks.py"),
-    "huggingface_hub-2": ("openai", "huggingface_hub_checks.py"),
+    "huggingface_hub 0.36": ("text-generation", "huggingface_hub_checks.py"),
+    "huggingface_hub 1": ("langchain", "huggingface_hub_checks.py"),
+    "huggingface_hub 2": ("openai", "huggingface_hub_checks.py"),
+    "langchain_openai": ("langchain", "langchain_openai_checks.py"),
+    "langchain_huggingface": ("langchain", "langchain_huggingface_checks.py"),
+    "litellm": ("openai", "litellm_checks.py"),
 }
+JAVASCRIPT_CLIENTS = {
+    "openai": "openai_checks.mjs",
+    "@huggingface/inference": "huggingface_inference_checks.mjs",
+}
+KEY = "open-sesame"
 
 
 @pytest.fixture(scope="module")
 def servers(shared_server: Server, model_dir: Path) -> Iterator[dict[str, str]]:
-    """The addresses that the checks want: the real model; one that is soon busy."""
+    """The addresses that the checks want: the real model; one that is locked; one that is soon busy."""
     fake = ("--fake-shard", "--model-id", str(model_dir))
+    locked = Server(*fake, "--api-key", KEY, command="router")
     busy = Server(*fake, "--max-concurrent-requests", "1", "--fake-step-us", "20000", command="router")
     try:
-        for server in (busy,):
+        for server in (locked, busy):
             server.wait_until_ready()
         yield {
             "HEADRACE_URL": shared_server.url,
+            "HEADRACE_LOCKED_URL": locked.url,
             "HEADRACE_BUSY_URL": busy.url,
+            "HEADRACE_KEY": KEY,
         }
     finally:
-        for server in (busy,):
+        for server in (locked, busy):
             server.stop()
 
 
@@ -61,3 +73,8 @@ def judge(server: Server, capsys: pytest.CaptureFixture[str]) -> Callable[[str, 
 def test_a_python_client_works_unchanged(client: str, servers, judge, tmp_path: Path):
     environment, checks = PYTHON_CLIENTS[client]
     judge(client, run_python_checks(environment, checks, servers, home=tmp_path))
+
+
+@pytest.mark.parametrize("client", JAVASCRIPT_CLIENTS)
+def test_a_javascript_client_works_unchanged(client: str, servers, judge, tmp_path: Path):
+    judge(client, run_javascript_checks(JAVASCRIPT_CLIENTS[client], servers, home=tmp_path))

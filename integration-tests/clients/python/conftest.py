@@ -15,6 +15,9 @@ import pytest
 # What the server at `locked_url` wants to hear.
 KEY = os.environ.get("HEADRACE_KEY", "")
 
+# Hosts that a client tries whatever it is told; it is refused, and must work all the same.
+TOLERATED: set[str] = set()
+
 
 @pytest.fixture(scope="session")
 def url() -> str:
@@ -50,7 +53,8 @@ def loopback_only() -> Iterator[None]:
 
     def refuse_unless_local(host: Any) -> None:
         if host not in (None, "", "localhost", "127.0.0.1", b"localhost", b"127.0.0.1", "::1"):
-            tried.append(str(host))
+            if host not in TOLERATED:
+                tried.append(str(host))
             raise OSError(f"a client under test may not reach {host}")
 
     def guarded(method: Any) -> Any:

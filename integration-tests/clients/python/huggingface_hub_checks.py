@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 from huggingface_hub import AsyncInferenceClient, InferenceClient
-from huggingface_hub.errors import OverloadedError, ValidationError
+from huggingface_hub.errors import HfHubHTTPError, OverloadedError, ValidationError
 
-from conftest import curl
+from conftest import KEY, curl
 
 FRANCE = "The capital of France is"
 LIST = "Write a list of three colours:\n1."
@@ -172,13 +172,100 @@ def test_a_second_request_of_a_busy_server_is_an_overloaded_error(busy_url):
         first.close()
 
 
+# ---- chat_completion ----
+
+
+def test_a_chat_answers_in_openais_shape(client):
+    answer = client.chat_completion(max_tokens=4, **CHAT)
+    (choice,) = answer.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content
+    assert choice.finish_reason == "length"
+    assert answer.usage.completion_tokens == 4
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 4
+    assert answer.id
+    assert answer.created > 1_600_000_000
+
+
+def test_a_chat_ends_with_the_models_end(client):
+    answer = client.chat_completion(max_tokens=40, **CHAT)
+    assert answer.choices[0].finish_reason == "stop"
+    assert "<|im_end|>" not in answer.choices[0].message.content
+
+
+def test_a_chat_with_every_option_at_once(client):
+    answer = client.chat_completion(**EVERY_CHAT_OPTION)
+    logprobs = answer.choices[0].logprobs.content
+    assert [len(token.top_logprobs) for token in logprobs] == [2, 2, 2]
+    assert answer.choices[0].finish_reason == "length"
+
+
+def test_a_chat_in_parts_equals_one_in_text(client):
+    parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi."}]
+    in_parts = client.chat_completion([{"role": "user", "content": parts}], temperature=0.0, max_tokens=4)
+    assert in_parts.choices[0].message == client.chat_completion(max_tokens=4, **CHAT).choices[0].message
+
+
+def test_response_format_text_is_accepted(client):
+    answer = client.chat_completion(max_tokens=2, response_format={"type": "text"}, **CHAT)
+    assert answer.choices[0].message.content
+
+
+def test_a_chat_stream_is_the_whole_answer_piece_by_piece(client):
+    chunks = list(client.chat_completion(max_tokens=4, stream=True, **CHAT))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == client.chat_completion(max_tokens=4, **CHAT).choices[0].message.content
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_chat_stream_with_every_option_at_once_ends_with_the_usage(client):
+    chunks = list(client.chat_completion(stream=True, stream_options={"include_usage": True}, **EVERY_CHAT_OPTION))
+    assert chunks[-1].usage.completion_tokens == 3
+    assert chunks[-1].choices == []
+    logprobs = [token for chunk in chunks[:-1] for token in (chunk.choices[0].logprobs or no_logprobs).content]
+    assert [len(token.top_logprobs) for token in logprobs] == [2, 2, 2]
+
+
+class no_logprobs:
+    content = ()
+
+
+def test_the_openai_way_of_calling_it_works_too(url):
+    client = InferenceClient(base_url=url, api_key="unused", timeout=60)
+    answer = client.chat.completions.create(messages=MESSAGES, model="whatever", max_tokens=2, temperature=0.0)
+    assert answer.usage.completion_tokens == 2
+
+
+def test_a_bad_chat_is_an_http_error_that_says_why(client):
+    with pytest.raises(HfHubHTTPError) as caught:
+        client.chat_completion(max_tokens=100_000, **CHAT)
+    assert caught.value.response.status_code == 422
+    assert "max_tokens" in caught.value.response.text
+
+
 # ---- what else it asks of a server ----
 
 
 def test_it_reads_what_the_server_says_of_itself(url):
     client = InferenceClient(url, provider="hf-inference", timeout=60)
-    assert client.get_endpoint_info() == curl(f"{url}/info")
+    info = client.get_endpoint_info()
+    assert info == curl(f"{url}/info")
+    # Fields that TGI 2 had and TGI 3 has not.
+    assert {"model_dtype", "model_device_type", "max_batch_total_tokens", "max_batch_size"} <= set(info)
     assert client.health_check() is True
+
+
+def test_the_key_opens_a_locked_server(locked_url):
+    client = InferenceClient(locked_url, token=KEY, timeout=60)
+    assert client.text_generation(FRANCE, max_new_tokens=2, details=True).details.generated_tokens == 2
+    assert client.chat_completion(MESSAGES, max_tokens=2).usage.completion_tokens == 2
+
+
+def test_without_the_key_it_gets_401(locked_url):
+    with pytest.raises(HfHubHTTPError) as caught:
+        InferenceClient(locked_url, timeout=60).chat_completion(MESSAGES)
+    assert caught.value.response.status_code == 401
 
 
 # ---- async ----
@@ -198,6 +285,17 @@ def test_an_async_stream_with_every_option_at_once(async_client):
         return [event async for event in await async_client.text_generation(FRANCE, stream=True, **EVERY_OPTION)]
 
     assert asyncio.run(stream())[-1].details.seed == 7
+
+
+def test_an_async_chat_and_its_stream_equal_the_sync_one(client, async_client):
+    async def both():
+        whole = await async_client.chat_completion(max_tokens=4, **CHAT)
+        chunks = [chunk async for chunk in await async_client.chat_completion(max_tokens=4, stream=True, **CHAT)]
+        return whole.choices[0].message.content, chunks
+
+    whole, chunks = asyncio.run(both())
+    assert whole == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert whole == client.chat_completion(max_tokens=4, **CHAT).choices[0].message.content
 
 
 def test_async_errors_are_the_same_exceptions(async_client):

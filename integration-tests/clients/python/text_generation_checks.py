@@ -1,16 +1,22 @@
-"""`text-generation`, TGI's own Python client: generate, generate_stream and chat, sync and async."""
+"""`text-generation`, TGI's own Python client: generate, generate_stream and chat, sync and async.
+
+Its chat streams are left out: it cannot read those of TGI either. It demands `tool_calls` in every delta, and parses
+`[DONE]` as JSON.
+"""
 
 import asyncio
 
 import pytest
 from text_generation import AsyncClient, Client
-from text_generation.errors import OverloadedError, ValidationError
-from text_generation.types import FinishReason
+from text_generation.errors import OverloadedError, UnknownError, ValidationError
+from text_generation.types import FinishReason, Message
 
-from conftest import curl
+from conftest import KEY, curl
 
 FRANCE = "The capital of France is"
 LIST = "Write a list of three colours:\n1."
+# The model answers with two line ends and then emoji, of three tokens each.
+EMOJI = "Say it with an emoji: 🙂"
 HELLO = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
 SAMPLING = {"do_sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9, "typical_p": 0.95, "seed": 7}
 EVERY_OPTION = {
@@ -24,6 +30,7 @@ EVERY_OPTION = {
     "watermark": False,
     "top_n_tokens": 2,
 }
+CHAT = {"messages": [Message(role="user", content="Say hi.")], "temperature": 0.0}
 
 
 def tokens(answer) -> list[int]:
@@ -93,6 +100,12 @@ def test_an_answer_ends_with_the_end_of_sequence_token(client):
     assert details.tokens[-1].special
 
 
+def test_an_answer_that_ends_inside_a_character_keeps_the_characters_before(client):
+    text = client.generate(EMOJI, max_new_tokens=7).generated_text
+    assert text.strip()
+    assert "\ufffd" not in text
+
+
 def test_a_bad_field_is_a_validation_error_with_a_sentence(client):
     with pytest.raises(ValidationError, match=r"`inputs` tokens \+ `max_new_tokens` must be <="):
         client.generate(FRANCE, max_new_tokens=100_000)
@@ -142,6 +155,16 @@ def test_a_second_request_of_a_busy_server_is_an_overloaded_error(busy_url):
         first.close()
 
 
+def test_the_key_opens_a_locked_server(locked_url):
+    client = Client(locked_url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
+    assert client.generate(FRANCE, max_new_tokens=2).details.generated_tokens == 2
+
+
+def test_without_the_key_the_client_can_read_why_it_is_refused(locked_url):
+    with pytest.raises(UnknownError, match="key"):
+        Client(locked_url, timeout=60).generate(FRANCE, max_new_tokens=2)
+
+
 # ---- async ----
 
 
@@ -179,3 +202,47 @@ def test_async_errors_are_the_same_exceptions(async_client):
         asyncio.run(async_client.generate(FRANCE, max_new_tokens=100_000))
     with pytest.raises(ValidationError, match="max_new_tokens"):
         asyncio.run(stream())
+
+
+# ---- chat ----
+
+
+def test_a_chat_answer_has_all_that_the_client_demands(client):
+    answer = client.chat(max_tokens=4, **CHAT)
+    (choice,) = answer.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content
+    assert choice.finish_reason == "length"
+    assert choice.logprobs is None
+    assert answer.usage["completion_tokens"] == 4
+    assert answer.id
+    assert answer.system_fingerprint
+
+
+def test_a_chat_with_every_option_at_once(client):
+    answer = client.chat(
+        CHAT["messages"],
+        repetition_penalty=1.1,
+        frequency_penalty=0.1,
+        presence_penalty=0.1,
+        logit_bias=[0.0],
+        logprobs=True,
+        top_logprobs=2,
+        max_tokens=3,
+        n=1,
+        seed=7,
+        temperature=0.7,
+        top_p=0.9,
+    )
+    content = answer.choices[0].logprobs["content"]
+    assert [len(token["top_logprobs"]) for token in content] == [2, 2, 2]
+
+
+def test_an_async_chat_equals_a_sync_one(client, async_client):
+    answer = asyncio.run(async_client.chat(max_tokens=4, **CHAT))
+    assert answer.choices[0].message == client.chat(max_tokens=4, **CHAT).choices[0].message
+
+
+def test_a_bad_chat_is_a_validation_error(client):
+    with pytest.raises(ValidationError):
+        client.chat(max_tokens=100_000, **CHAT)
