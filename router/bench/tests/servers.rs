@@ -109,7 +109,7 @@ async fn refusals_are_counted_by_status_and_sentence() {
     let refuse = |number| {
         let body = r#"{"error":{"message":"too busy","type":"overloaded"}}"#;
         let refusal = format!("HTTP/1.1 429 Too Many Requests\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        (if number % 2 == 0 { refusal } else { two_tokens() }, false)
+        (if number % 2 == 1 { refusal } else { two_tokens() }, false)
     };
     let report = Server::start(refuse).await.bench(Api::Tgi, Arrivals::Streams(1), 10).await;
     assert_eq!((report.whole, report.failed), (5, 5));
