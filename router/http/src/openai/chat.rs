@@ -85,21 +85,21 @@ pub(crate) struct AnswerMessage {
 
 /// What a chunk adds to a choice.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ChatDelta {
+pub(crate) struct ChatDelta<'a> {
     index: u32,
-    delta: Delta,
+    delta: Delta<'a>,
     logprobs: Option<ChatLogprobs>,
     /// `stop` or `length`; null while the choice goes on.
     finish_reason: Option<&'static str>,
 }
 
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Delta {
+pub(crate) struct Delta<'a> {
     /// In a choice's first chunk only: clients put deltas together, this one too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     role: Option<&'static str>,
-    content: String,
+    content: &'a str,
 }
 
 impl Dialect for Chats {
@@ -108,7 +108,7 @@ impl Dialect for Chats {
     const CHUNK: &'static str = "chat.completion.chunk";
     const USAGE_WITH_LAST: bool = false;
     type Choice = ChatChoice;
-    type Delta = ChatDelta;
+    type Delta<'a> = ChatDelta<'a>;
 
     fn choice(&self, said: &Said<'_>) -> ChatChoice {
         let logprobs = self.reports.logprobs.then(|| ChatLogprobs::of(&said.answer.tokens, said.tokenizer));
@@ -120,12 +120,12 @@ impl Dialect for Chats {
         }
     }
 
-    fn delta(&mut self, piece: &Piece<'_>) -> ChatDelta {
+    fn delta<'a>(&mut self, piece: &Piece<'a>) -> ChatDelta<'a> {
         let token = std::slice::from_ref(piece.token);
         let logprobs = self.reports.logprobs.then(|| ChatLogprobs::of(token, piece.tokenizer));
         ChatDelta {
             index: piece.index,
-            delta: Delta { role: piece.first.then_some(ROLE), content: piece.token.text.to_string() },
+            delta: Delta { role: piece.first.then_some(ROLE), content: &piece.token.text },
             logprobs,
             finish_reason: piece.finish_reason,
         }

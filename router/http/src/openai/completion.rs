@@ -1,5 +1,7 @@
 //! `POST /v1/completions`: what its answers and chunks say.
 
+use std::borrow::Cow;
+
 use axum::extract::State;
 use axum::response::Response;
 use headrace_text::Tokenizer;
@@ -69,10 +71,10 @@ struct Completions {
 
 /// A choice of an answer, or what a chunk adds to one.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct CompletionChoice {
+pub(crate) struct CompletionChoice<'a> {
     /// Choice j of prompt i of a list has the index i × n + j.
     index: u32,
-    text: String,
+    text: Cow<'a, str>,
     logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`; null while the choice goes on.
     finish_reason: Option<&'static str>,
@@ -84,10 +86,10 @@ impl Dialect for Completions {
     const CHUNK: &'static str = "text_completion";
     /// TGI's clients look for it there.
     const USAGE_WITH_LAST: bool = true;
-    type Choice = CompletionChoice;
-    type Delta = CompletionChoice;
+    type Choice = CompletionChoice<'static>;
+    type Delta<'a> = CompletionChoice<'a>;
 
-    fn choice(&self, said: &Said<'_>) -> CompletionChoice {
+    fn choice(&self, said: &Said<'_>) -> CompletionChoice<'static> {
         let mut text = self.echoed(said.prompt, said.tokenizer);
         text.push_str(&said.answer.finished.text);
         let logprobs = self.reports.logprobs.then(|| {
@@ -99,13 +101,15 @@ impl Dialect for Completions {
             said.answer.tokens.iter().for_each(|token| lists.add(token, &mut logprobs));
             logprobs
         });
-        CompletionChoice { index: said.index, text, logprobs, finish_reason: Some(said.finish_reason) }
+        CompletionChoice { index: said.index, text: text.into(), logprobs, finish_reason: Some(said.finish_reason) }
     }
 
-    fn delta(&mut self, piece: &Piece<'_>) -> CompletionChoice {
+    fn delta<'a>(&mut self, piece: &Piece<'a>) -> CompletionChoice<'a> {
         let echoes = self.echo && piece.first;
-        let mut text = if echoes { self.echoed(piece.prompt, piece.tokenizer) } else { String::new() };
-        text.push_str(&piece.token.text);
+        let text = match echoes {
+            true => (self.echoed(piece.prompt, piece.tokenizer) + &piece.token.text).into(),
+            false => Cow::Borrowed(piece.token.text.as_str()),
+        };
         let logprobs = self.reports.logprobs.then(|| {
             let place = piece.index as usize;
             self.offsets.resize(self.offsets.len().max(place + 1), 0);

@@ -47,10 +47,11 @@ pub(crate) trait Dialect: Send + 'static {
     /// The last chunk of a choice says its usage, unless a chunk of its own was asked for.
     const USAGE_WITH_LAST: bool;
     type Choice: Serialize + Send;
-    type Delta: Serialize;
+    /// Borrows the token's text: there is one of these for each token.
+    type Delta<'a>: Serialize;
 
     fn choice(&self, said: &Said<'_>) -> Self::Choice;
-    fn delta(&mut self, piece: &Piece<'_>) -> Self::Delta;
+    fn delta<'a>(&mut self, piece: &Piece<'a>) -> Self::Delta<'a>;
 }
 
 /// A whole choice.
@@ -270,7 +271,7 @@ impl<D: Dialect> Events for Chunks<D> {
 
     fn end(&mut self, frame: &mut BytesMut) {
         if self.includes_usage {
-            let no_choices: &[D::Delta] = &[];
+            let no_choices: &[D::Delta<'_>] = &[];
             sse::write_event(frame, &self.envelope.around(D::CHUNK, no_choices, Some(self.usage)));
         }
         frame.put_slice(DONE);

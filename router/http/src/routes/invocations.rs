@@ -66,7 +66,7 @@ pub(crate) enum Invocation {
 enum InvocationAnswer<'a> {
     Generate(Vec<Generated<'a>>),
     Chat(Enveloped<'a, ChatChoice>),
-    Completion(Enveloped<'a, CompletionChoice>),
+    Completion(Enveloped<'a, CompletionChoice<'a>>),
 }
 
 /// The fields that tell.
