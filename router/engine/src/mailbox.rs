@@ -162,6 +162,15 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_waits_is_woken_by_the_last_updates_themselves() {
+        let (mailbox, bell) = (Mailbox::default(), Arc::new(Bell::default()));
+        let waker = Waker::from(bell.clone());
+        assert!(mailbox.poll_take(&mut VecDeque::new(), &mut Context::from_waker(&waker)).is_pending());
+        mailbox.put_last([update()]);
+        assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn what_nobody_will_read_is_not_kept() {
         let (mailbox, mut taken) = (Mailbox::default(), VecDeque::new());
         mailbox.put(update(), 1).expect("there is room");
