@@ -12,7 +12,8 @@ use crate::units::{Blocks, Tokens};
 const WORTH_WAITING: u32 = 4;
 
 /// Where both have the same prompt (choices of one request, or one question asked by many) one block is enough: they
-/// come together and in numbers, and all but the first save nearly everything.
+/// come together and in numbers, and all but the first save nearly everything. The same are prompts of one length with
+/// the same whole blocks: of the tokens behind those nobody saves anything, and a trace does not know them.
 const WORTH_WAITING_FOR_THE_SAME: u32 = 1;
 
 impl Scheduler {
@@ -57,8 +58,9 @@ impl Scheduler {
         let deferral = |&first: &Handle| {
             let other = &self.sequences[first];
             let computed = &other.tokens[..other.prefill_end.0 as usize];
-            let until = common_blocks(computed, &sequence.tokens, self.config.block_size).min(limit);
-            let worth = if computed == sequence.tokens { WORTH_WAITING_FOR_THE_SAME } else { WORTH_WAITING };
+            let common = common_blocks(computed, &sequence.tokens, block_size);
+            let same = computed.len() == sequence.tokens.len() && common.0 == computed.len() as u32 / block_size.0;
+            let (until, worth) = (common.min(limit), if same { WORTH_WAITING_FOR_THE_SAME } else { WORTH_WAITING });
             (until.0 >= found + worth && other.published < until).then_some(Deferral { first, until })
         };
         others.filter_map(deferral).max_by_key(|deferral| (deferral.until, Reverse(deferral.first)))

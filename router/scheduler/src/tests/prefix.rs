@@ -76,9 +76,9 @@ fn the_second_turn_of_a_chat_finds_the_first_answer() {
 #[test]
 fn two_that_compute_the_same_beginning_at_once_end_up_with_one_copy() {
     let mut world = World::new(Config { max_batch_prefill_tokens: Tokens(32), ..roomy() });
-    // Twelve tokens are three blocks: too little to wait for.
+    // Twelve tokens are three blocks: too little to wait for where prompts are not the same.
     submit(&mut world, with_tail(system(12), &[1]), 40);
-    submit(&mut world, with_tail(system(12), &[2]), 40);
+    submit(&mut world, with_tail(system(12), &[2, 3]), 40);
     let plan = world.step().expect("both enter");
     assert_eq!(plan.admitted.len(), 2);
     world.step();

@@ -22,6 +22,20 @@ fn a_recorded_run_replays() {
     assert!(replayed.plans > 10 && replayed.records > 30, "{replayed:?}");
 }
 
+/// No decision may hang on tokens behind the last whole block: a trace has no number for them.
+#[test]
+fn equal_prompts_that_end_in_a_part_of_a_block_replay() {
+    let mut world = World::new(roomy());
+    world.next_segment();
+    for _ in 0..3 {
+        world.try_submit(Request::new(vec![7; 14], Tokens(3))).expect("it fits");
+    }
+    assert_eq!(world.step().expect("the first enters").admitted.len(), 1, "the others wait for its blocks");
+    world.drain();
+    world.next_segment();
+    replay(&world.segments[0]).expect("the same decisions");
+}
+
 #[test]
 fn a_segment_holds_no_token_ids() {
     let mut world = World::new(roomy());
