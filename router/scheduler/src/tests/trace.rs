@@ -28,7 +28,7 @@ fn equal_prompts_that_end_in_a_part_of_a_block_replay() {
     let mut world = World::new(roomy());
     world.next_segment();
     for _ in 0..3 {
-        world.try_submit(Request::new(vec![7; 14], Tokens(3))).expect("it fits");
+        world.try_submit(Request::new(vec![7; 14], Tokens(1))).expect("it fits");
     }
     assert_eq!(world.step().expect("the first enters").admitted.len(), 1, "the others wait for its blocks");
     world.drain();
