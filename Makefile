@@ -21,13 +21,15 @@ HEADRACE := target/release/headrace
 CLIENTS_VENV := .clients-venv
 PYTHON_CLIENTS := $(patsubst requirements/clients/%.txt,$(CLIENTS_VENV)/%/.ready,$(wildcard requirements/clients/*.txt))
 JAVASCRIPT_CLIENTS := integration-tests/clients/javascript
+# Headless Chromium, from npm, for the test of the live page.
+BROWSER := integration-tests/browser
 CARGO_TEST := cargo test --release --workspace
 # Tests share the machine's cores with the servers they start; a second OpenMP team would only wait for the first.
 PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV)/bin/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts sim wheels clean doctor binary shard FORCE
+.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -37,7 +39,7 @@ launch: build ## Install, build and serve the default model on 127.0.0.1:3000 (M
 
 build: doctor shard binary ## Build target/release/headrace and the Python environment .venv
 
-test: doctor-clients build $(VENV)/.tests clients ## Install, build and run every test
+test: doctor-clients build $(VENV)/.tests clients browser ## Install, build and run every test
 	$(MAKE) --no-print-directory test-rust test-python test-integration
 
 test-rust: doctor ## Run the Rust tests
@@ -50,7 +52,7 @@ test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
 	$(PYTEST) kernels
 	$(PYTEST) server
 
-test-integration: doctor-clients build $(VENV)/.tests clients ## Run the tests that start real servers
+test-integration: doctor-clients build $(VENV)/.tests clients browser ## Run the tests that start real servers
 	$(PYTEST) integration-tests
 
 fuzz-api: build $(VENV)/.tests clients ## Try the HTTP API with requests made from its OpenAPI document (SECONDS=600)
@@ -138,4 +140,11 @@ $(CLIENTS_VENV)/%/.ready: requirements/clients/%.txt | doctor
 
 $(JAVASCRIPT_CLIENTS)/node_modules/.ready: $(JAVASCRIPT_CLIENTS)/package.json $(JAVASCRIPT_CLIENTS)/package-lock.json | doctor-clients
 	npm ci --prefix $(JAVASCRIPT_CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+browser: $(BROWSER)/node_modules/.ready
+
+$(BROWSER)/node_modules/.ready: $(BROWSER)/package.json $(BROWSER)/package-lock.json $(BROWSER)/unpack.mjs | doctor-clients
+	npm ci --prefix $(BROWSER) --ignore-scripts --no-audit --no-fund --loglevel=error
+	node $(BROWSER)/unpack.mjs
 	@touch $@

@@ -1,4 +1,4 @@
-"""Runs the checks of one unmodified client in that client's own environment, and reads what they say."""
+"""Runs the checks of one unmodified client, or of a browser, in an environment of its own, and reads what they say."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.server import ROOT
 
 CHECKS = ROOT / "integration-tests" / "clients"
+BROWSER = ROOT / "integration-tests" / "browser"
 ENVIRONMENTS = ROOT / ".clients-venv"
 TIME_LIMIT = 300.0  # seconds for the checks of one client
 
@@ -39,20 +40,31 @@ def run_javascript_checks(checks: str, servers: dict[str, str], home: Path) -> R
     return _run(command, CHECKS / "javascript", servers, home)
 
 
+def run_browser_checks(checks: str, servers: dict[str, str], home: Path) -> Report:
+    """`checks` is a file of browser/, run by Node.js' own test runner. The browser keeps its files in `home`."""
+    command = ["node", "--test-reporter=spec", checks]
+    variables = {"TMPDIR": str(home), "CHROMIUM": os.environ.get("CHROMIUM", "")}
+    return _run(command, BROWSER, {**variables, **servers}, home)
+
+
 def _run(command: list[str], folder: Path, servers: dict[str, str], home: Path) -> Report:
     """With nothing of the user's environment but the path to programs: no keys, no proxies, no settings."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **QUIET, **servers}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode("utf-8", "replace")
+        return Report([], False, f"not done after {TIME_LIMIT} s:\n{said}")
     passed = [found["pytest"] or found["node"] for line in done.stdout.splitlines() if (found := PASSED.match(line))]
     succeeded = done.returncode == 0 and bool(passed) and not NOT_RUN.search(done.stdout)
     return Report(passed, succeeded, done.stdout)

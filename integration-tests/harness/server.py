@@ -47,8 +47,15 @@ def wait_for(condition: Callable[[], bool], what: str, limit: float = 30.0) -> N
 class Server:
     """A server process with its log and the processes below it."""
 
-    def __init__(self, *flags: str, env: dict[str, str] | None = None, binary: Path = HEADRACE, command: str = "serve"):
-        self.port = free_port()
+    def __init__(
+        self,
+        *flags: str,
+        env: dict[str, str] | None = None,
+        binary: Path = HEADRACE,
+        command: str = "serve",
+        port: int | None = None,
+    ):
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         words = [str(binary), command, "--hostname", "127.0.0.1", "--port", str(self.port), *flags]
