@@ -87,7 +87,7 @@ sim: binary ## Run the scheduler against cost models: golden scenarios, policies
 bench-live: build $(VENV)/.tests ## Measure the scheduler's promises on the real server (about 15 minutes, idle machine)
 	$(VENV)/bin/python integration-tests/bench/live.py
 
-reference: binary ## Write docs/reference: flags, variables, metrics
+reference: binary ## Write docs/reference: flags, variables, metrics, the OpenAPI document
 	$(HEADRACE) reference docs/reference
 
 wheels: shard $(VENV)/.tests ## Build what PyPI would carry into dist/

@@ -23,6 +23,7 @@ fn pages() -> Vec<Page> {
     let mut pages: Vec<Page> = commands.map(command_page).collect();
     pages.push(("variables.md".to_owned(), variables_page()));
     pages.push(("metrics.md".to_owned(), format!("{NOTE}# Metrics\n\n{}", headrace_telemetry::markdown())));
+    pages.push(("openapi.json".to_owned(), headrace_http::openapi_json() + "\n"));
     pages
 }
 
