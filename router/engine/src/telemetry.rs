@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headrace_scheduler::{Micros, PolicyKind, StepPlan};
+use headrace_scheduler::{Entrance, Micros, PolicyKind, StepPlan};
 use headrace_shard::StepTiming;
 use headrace_telemetry::{Counter, Gauge, Histogram, table};
 
@@ -23,6 +23,7 @@ pub(crate) struct Telemetry {
     pub load: LoadMetrics,
     next_size: Histogram,
     concat_backpressure: Counter,
+    concat_wait_exceeded: Counter,
     concat_chunking: Counter,
     concat_duration: Histogram,
     filter_duration: Histogram,
@@ -49,6 +50,17 @@ struct StepMetrics {
     overhead: Histogram,
 }
 
+/// Why prompts were computed beside rows that ran already: TGI's reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Concat {
+    /// Newcomers, let in at once or since enough of them waited.
+    Backpressure,
+    /// Newcomers, let in since they had waited for `--max-waiting-tokens` steps.
+    WaitExceeded,
+    /// The rest of prompts that began before.
+    Chunking,
+}
+
 /// Times of a step whose result has been dealt with.
 pub(crate) struct Landed {
     pub kind: Kind,
@@ -66,6 +78,7 @@ impl Telemetry {
             load: LoadMetrics::new(pool_tokens, policy),
             next_size: table::BATCH_NEXT_SIZE.handle(),
             concat_backpressure: table::BATCH_CONCAT.of("backpressure"),
+            concat_wait_exceeded: table::BATCH_CONCAT.of("wait_exceeded"),
             concat_chunking: table::BATCH_CONCAT.of("chunking"),
             concat_duration: table::BATCH_CONCAT_DURATION.of("decode"),
             filter_duration: table::BATCH_FILTER_DURATION.of("decode"),
@@ -91,12 +104,9 @@ impl Telemetry {
         let admitted = plan.admitted.len();
         if admitted > 0 {
             self.next_size.record(admitted as f64);
-            if rows > admitted {
-                self.concat_backpressure.increment(1);
-                self.concat_duration.record(took);
-            }
-        } else if kind == Kind::Prefill {
-            self.concat_chunking.increment(1);
+        }
+        if let Some(concat) = Concat::of(plan) {
+            self.concat(concat).increment(1);
             self.concat_duration.record(took);
         }
     }
@@ -142,10 +152,29 @@ impl Telemetry {
         }
     }
 
+    fn concat(&self, concat: Concat) -> &Counter {
+        match concat {
+            Concat::Backpressure => &self.concat_backpressure,
+            Concat::WaitExceeded => &self.concat_wait_exceeded,
+            Concat::Chunking => &self.concat_chunking,
+        }
+    }
+
     fn step(&self, kind: Kind) -> &StepMetrics {
         match kind {
             Kind::Prefill => &self.prefill,
             Kind::Decode => &self.decode,
+        }
+    }
+}
+
+impl Concat {
+    /// `None`: nobody joined anybody.
+    fn of(plan: &StepPlan) -> Option<Self> {
+        match plan.entrance {
+            Entrance::Joined => Some(Self::Backpressure),
+            Entrance::Overdue => Some(Self::WaitExceeded),
+            Entrance::Free => (plan.admitted.is_empty() && !plan.chunks.is_empty()).then_some(Self::Chunking),
         }
     }
 }
@@ -162,5 +191,35 @@ impl StepMetrics {
             step_duration: table::STEP_DURATION.of(method),
             overhead: table::STEP_OVERHEAD.of(method),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headrace_scheduler::{Admission, Chunk, Epoch, RequestId, Row, StepId, Tokens};
+
+    use super::*;
+
+    /// One row computes one token of its prompt.
+    fn prefill() -> StepPlan {
+        let (request, row, start) = (RequestId(1), Row(0), Tokens::ZERO);
+        let chunk = Chunk { request, row, start, tokens: Tokens(1), samples: true, blocks: 0..0 };
+        StepPlan { chunks: vec![chunk], ..StepPlan::new(StepId(1)) }
+    }
+
+    fn admitting(entrance: Entrance) -> StepPlan {
+        let (tokens, none) = (vec![5], Tokens::ZERO);
+        let (request, row, epoch) = (RequestId(1), Row(0), Epoch(1));
+        let newcomer = Admission { request, row, epoch, tokens, generated: none, computed: none };
+        StepPlan { admitted: vec![newcomer], entrance, ..prefill() }
+    }
+
+    #[test]
+    fn steps_in_which_prompts_join_others_are_counted_by_tgis_reasons() {
+        assert_eq!(Concat::of(&admitting(Entrance::Joined)), Some(Concat::Backpressure));
+        assert_eq!(Concat::of(&admitting(Entrance::Overdue)), Some(Concat::WaitExceeded));
+        assert_eq!(Concat::of(&prefill()), Some(Concat::Chunking));
+        assert_eq!(Concat::of(&admitting(Entrance::Free)), None);
+        assert_eq!(Concat::of(&StepPlan::new(StepId(1))), None);
     }
 }

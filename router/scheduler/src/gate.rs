@@ -28,6 +28,12 @@ impl Gate {
         decoding == 0 || enough_wait || self.decode_steps >= self.max_decode_steps
     }
 
+    /// Who comes in now has waited long enough, however many wait: asked first, as Text Generation Inference does. With a
+    /// ratio of 0 nobody waits for the gate.
+    pub fn is_overdue(&self, decoding: usize) -> bool {
+        decoding > 0 && self.ratio_permille > 0 && self.decode_steps >= self.max_decode_steps
+    }
+
     /// A step was planned.
     pub fn count(&mut self, decodes: bool, admits: bool) {
         match (admits, decodes) {
@@ -69,6 +75,16 @@ mod tests {
         let mut gate = gate(1000, 1);
         gate.count(false, false);
         assert!(!gate.is_open(1, 10, 10));
+    }
+    #[test]
+    fn newcomers_are_overdue_after_enough_steps_however_many_wait() {
+        let mut gate = gate(1000, 1);
+        assert!(!gate.is_overdue(10));
+        gate.count(true, false);
+        assert!(gate.is_overdue(10));
+        assert!(!gate.is_overdue(0), "nobody decodes: the gate holds nobody back");
+        gate.ratio_permille = 0;
+        assert!(!gate.is_overdue(10), "everybody enters at once");
     }
     #[test]
     fn with_both_at_zero_the_gate_is_always_open() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::admission::Newcomer;
 use crate::chunk_order::Prefilling;
 use crate::in_flight::Member;
-use crate::plan::{Admission, Chunk, Decode, StepPlan};
+use crate::plan::{Admission, Chunk, Decode, Entrance, StepPlan};
 use crate::scheduler::Scheduler;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::Handle;
@@ -76,6 +76,11 @@ impl Scheduler {
         let decoding = self.running.len() - prefilling.len();
         // Who had to give blocks back in this plan must not get them back in it.
         let open = !self.short && self.gate.is_open(self.queue.len(), self.running.len(), decoding);
+        let entrance = match self.running.is_empty() {
+            true => Entrance::Free,
+            false if self.gate.is_overdue(decoding) => Entrance::Overdue,
+            false => Entrance::Joined,
+        };
         let mut promised = prefilling.iter().fold(Blocks::ZERO, |sum, row| sum + self.blocks_to_come(row.handle));
         let mut missed = false;
         let mut budget = self.config.max_batch_prefill_tokens;
@@ -104,6 +109,9 @@ impl Scheduler {
             }
         }
         self.turns.count(missed || rows.next().is_some());
+        if !draft.plan.admitted.is_empty() {
+            draft.plan.entrance = entrance;
+        }
     }
 
     /// A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that

@@ -15,6 +15,8 @@ pub struct StepPlan {
     pub step: StepId,
     /// Rows whose first chunk is in this step, in the order of their chunks.
     pub admitted: Vec<Admission>,
+    /// How those came in.
+    pub entrance: Entrance,
     /// Prompt chunks, at most one a row.
     pub chunks: Vec<Chunk>,
     /// Rows that compute the token they sampled last and sample the next one; a row is never both here and in `chunks`.
@@ -25,6 +27,18 @@ pub struct StepPlan {
     pub swaps_in: Vec<SwapIn>,
     /// The block tables of all rows of the step, one after another; `Chunk::blocks` and `Decode::blocks` are ranges of it.
     pub blocks: Vec<BlockId>,
+}
+
+/// How a step's newcomers came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Entrance {
+    /// Nobody came in, or nobody ran.
+    #[default]
+    Free,
+    /// Beside others that ran: at once, or since enough waited.
+    Joined,
+    /// Beside others that decoded, whom the gate protects: since `Config::max_waiting_tokens` steps had passed.
+    Overdue,
 }
 
 /// KV leaves the device.
@@ -87,6 +101,7 @@ impl StepPlan {
         Self {
             step,
             admitted: Vec::new(),
+            entrance: Entrance::Free,
             chunks: Vec::new(),
             decodes: Vec::new(),
             swaps_out: Vec::new(),

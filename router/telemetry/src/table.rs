@@ -97,7 +97,7 @@ table! {
     );
     BATCH_CONCAT: CounterFamily =
         CounterFamily::new("tgi_batch_concat", Steps, "Steps in which prompts joined rows that ran already")
-            .by(&[Label { name: "reason", values: Values::Fixed(&["backpressure", "chunking"]) }]);
+            .by(&[Label { name: "reason", values: Values::Fixed(&["backpressure", "wait_exceeded", "chunking"]) }]);
     BATCH_CONCAT_DURATION: HistogramFamily = HistogramFamily::new(
         "tgi_batch_concat_duration",
         Seconds,

@@ -1,7 +1,7 @@
 //! Who enters, and when.
 
 use super::world::{World, roomy, with_blocks};
-use crate::{Blocks, Config};
+use crate::{Blocks, Config, Entrance};
 
 fn admitted(world: &mut World) -> Vec<u64> {
     world.step().map_or(vec![], |plan| plan.admitted.iter().map(|admission| admission.request.0).collect())
@@ -99,6 +99,26 @@ fn the_gate_opens_at_once_when_enough_wait() {
     assert_eq!(admitted(&mut world), [0; 0]);
     world.submit(4, 30);
     assert_eq!(admitted(&mut world), [2, 3]);
+}
+
+#[test]
+fn a_plan_says_whether_its_newcomers_joined_others_and_whether_they_were_overdue() {
+    for chunked_prefill in [true, false] {
+        let gate = Config { waiting_served_ratio_permille: 2000, max_waiting_tokens: 2, chunked_prefill, ..roomy() };
+        let mut world = World::new(gate);
+        let entered = |world: &mut World| {
+            let plan = world.step().expect("somebody runs");
+            (plan.admitted.len(), plan.entrance)
+        };
+        world.submit(4, 30);
+        assert_eq!(entered(&mut world), (1, Entrance::Free));
+        world.submit(4, 30);
+        world.submit(4, 30);
+        assert_eq!(entered(&mut world), (2, Entrance::Joined));
+        world.submit(4, 30);
+        let waves = [0; 3].map(|_| entered(&mut world));
+        assert_eq!(waves, [(0, Entrance::Free), (0, Entrance::Free), (1, Entrance::Overdue)]);
+    }
 }
 
 #[test]
