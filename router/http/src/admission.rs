@@ -94,7 +94,7 @@ async fn take(call: &mut Call, permit: Permit, prompts: Vec<Prompt>, checked: Ch
     for prompt in &prompts {
         validation::fit_at_least(prompt.least_tokens(&state), &checked, &state.limits)?;
     }
-    let reading = prompts.into_iter().map(|prompt| prompt.read(&state, checked.truncate));
+    let reading = prompts.into_iter().map(|prompt| prompt.read(&state, &checked));
     let mut prompts = try_join_all(reading).await?;
     let fitting = prompts.iter().map(|prompt| validation::fit(prompt.tokens.len(), &checked, &state.limits));
     let lengths = fitting.collect::<Result<Vec<Tokens>, Invalid>>()?;
@@ -118,7 +118,8 @@ impl Prompt {
         }
     }
 
-    /// It has no fewer, as far as can be said without reading it. Of a short text nothing is said: it is soon counted.
+    /// It has no fewer, as far as can be said without reading it. Of a short text nothing is said: it is soon counted. Nor
+    /// of a chat, before it is rendered.
     fn least_tokens(&self, state: &ServerState) -> Option<usize> {
         match self {
             Self::Text(text) if text.len() > LONG_BYTES => {
@@ -129,16 +130,18 @@ impl Prompt {
         }
     }
 
-    async fn read(self, state: &ServerState, truncate: Option<u32>) -> Result<Admitted, ApiError> {
+    async fn read(self, state: &ServerState, checked: &Checked) -> Result<Admitted, ApiError> {
         let (text, tokens) = match self {
             Self::Text(text) => state.tokenization.encode(text, |text, encoding| (text, encoding.ids)).await?,
             Self::Tokens(tokens) => (String::new(), tokens),
             Self::Chat(chat) => {
-                let prompt = chat::prompt(state, *chat).await?;
+                let (shared, asked) = (state.clone(), checked.clone());
+                let fits = move |least| validation::fit_at_least(least, &asked, &shared.limits);
+                let prompt = chat::prompt(state, *chat, fits).await?;
                 (prompt.text, prompt.encoding.ids)
             }
         };
-        Ok(Admitted { text, tokens: keep_last(tokens, truncate), generations: Vec::new() })
+        Ok(Admitted { text, tokens: keep_last(tokens, checked.truncate), generations: Vec::new() })
     }
 }
 

@@ -28,7 +28,12 @@ fn object(value: Value) -> Map<String, Value> {
 fn make(prompts: &ChatPrompts, messages: &[Value], kwargs: Value) -> ChatPrompt {
     let messages = messages.iter().map(|message| object(message.clone())).collect();
     let conversation = Conversation { messages, kwargs: object(kwargs), ..Conversation::default() };
-    prompts.make(conversation, &jiff::civil::date(2031, 2, 3).at(0, 0, 0, 0)).expect("it renders")
+    let rendered = prompts.render(conversation, &jiff::civil::date(2031, 2, 3).at(0, 0, 0, 0)).expect("it renders");
+    let (bytes, least) = prompts.size(&rendered);
+    let prompt = prompts.encode(rendered).expect("it is tokenized");
+    assert_eq!(bytes, prompt.text.len(), "{}", prompt.text);
+    assert!(prompt.encoding.ids.len() >= least, "less than {least} tokens: {}", prompt.text);
+    prompt
 }
 
 fn said(content: &str) -> Value {

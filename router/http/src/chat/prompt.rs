@@ -1,23 +1,35 @@
 //! A chat's prompt: rendered and tokenized beside the reactor.
 
-use headrace_text::chat::{ChatPrompt, Conversation, Ending, PromptError, TemplateError};
+use headrace_text::TokenizerError;
+use headrace_text::chat::{ChatPrompt, Conversation, Ending, TemplateError};
 use jiff::ZonedDateTime;
 
 use super::body::{ChatInput, Message};
 use crate::error::ApiError;
 use crate::invalid::Invalid;
 use crate::state::ServerState;
+use crate::tokenization::LONG_BYTES;
 
-/// Renders the chat and tokenizes the text.
-pub(crate) async fn prompt(state: &ServerState, chat: ChatInput) -> Result<ChatPrompt, ApiError> {
+/// Renders the chat and tokenizes the text, unless `fits` refuses it for the tokens that it has at least, as far as that
+/// is known.
+pub(crate) async fn prompt(
+    state: &ServerState,
+    chat: ChatInput,
+    fits: impl FnOnce(Option<usize>) -> Result<(), Invalid> + Send + 'static,
+) -> Result<ChatPrompt, ApiError> {
     let conversation = conversation(chat)?;
     let bytes = bytes(&conversation);
     let shared = state.clone();
-    let make = move || shared.chat_prompts.make(conversation, &ZonedDateTime::now().datetime());
-    state.tokenization.run(bytes, make).await?.map_err(|error| match error {
-        PromptError::Template(error) => error.into(),
-        PromptError::Tokenizer(error) => Invalid::Tokenizer { reason: error.to_string() }.into(),
-    })
+    let make = move || {
+        let prompts = &shared.chat_prompts;
+        let rendered = prompts.render(conversation, &ZonedDateTime::now().datetime())?;
+        let (bytes, least) = prompts.size(&rendered);
+        fits(Some(least).filter(|&least| bytes > LONG_BYTES && least > 0))?;
+        prompts
+            .encode(rendered)
+            .map_err(|error: TokenizerError| Invalid::Tokenizer { reason: error.to_string() }.into())
+    };
+    state.tokenization.run(bytes, make).await?
 }
 
 fn conversation(chat: ChatInput) -> Result<Conversation, ApiError> {

@@ -23,7 +23,7 @@ pub(crate) async fn chat_tokenize(
     State(state): State<ServerState>,
     Payload { body, .. }: Payload<ChatInput>,
 ) -> Result<Response, ApiError> {
-    let prompt = chat::prompt(&state, body).await?;
+    let prompt = chat::prompt(&state, body, |_| Ok(())).await?;
     // A long chat has a long answer: that, too, is written beside the reactor.
     let answer = state.tokenization.run(prompt.text.len(), move || {
         let tokens = simple_tokens(&prompt.text, &prompt.encoding);

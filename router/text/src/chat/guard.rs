@@ -135,6 +135,16 @@ impl Guard {
         found.map(|found| found.range()).collect()
     }
 
+    /// Bytes of a covered text once it has its characters back.
+    pub fn bytes(&self, covered: &str) -> usize {
+        covered.chars().map(|c| self.ends.original(c).len_utf8()).sum()
+    }
+
+    /// A special token of one character leaves nothing of a text that spells it.
+    pub fn drops_text(&self) -> bool {
+        self.specials.iter().any(|special| special.text.chars().nth(1).is_none())
+    }
+
     /// The tokens of a text that was rendered from a covered conversation.
     pub fn encode(&self, covered: &str, cache: &TokenCache) -> Result<ChatPrompt, TokenizerError> {
         let mut prompt = ChatPrompt { text: String::new(), encoding: Encoding::default() };
@@ -265,11 +275,15 @@ impl Ends {
 
     /// The text with its characters back.
     fn uncover(&self, text: &str) -> String {
-        let back = |c: char| match is_twin(c) {
+        text.chars().map(|c| self.original(c)).collect()
+    }
+
+    /// The character that `c` stands in for, or `c`.
+    fn original(&self, c: char) -> char {
+        match is_twin(c) {
             true => self.chars.get((c as u32 - *TWINS.start() as u32) as usize).copied().unwrap_or(c),
             false => c,
-        };
-        text.chars().map(back).collect()
+        }
     }
 }
 

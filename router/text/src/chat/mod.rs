@@ -20,7 +20,7 @@ mod tokenizer_config;
 
 pub use conversation::{Conversation, Ending, Message};
 pub use error::TemplateError;
-pub use prompts::{ChatPrompt, ChatPrompts, PromptError};
+pub use prompts::{ChatPrompt, ChatPrompts, PromptError, RenderedChat};
 pub use template::ChatTemplate;
 pub use templates::{ChatTemplates, DEFAULT, TOOL_USE};
 pub use tokenizer_config::TokenizerConfig;

@@ -22,7 +22,14 @@ pub struct ChatPrompts {
     guard: Option<Guard>,
 }
 
-/// A rendered chat.
+/// A chat as its template wrote it, not tokenized yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedChat {
+    /// Under the guard with twins in it.
+    text: String,
+}
+
+/// A rendered chat and its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatPrompt {
     pub text: String,
@@ -50,23 +57,41 @@ impl ChatPrompts {
         }
     }
 
-    /// Renders and tokenizes; both may take long on a long chat.
+    /// Both steps; each may take long on a long chat.
     pub fn make(&self, conversation: Conversation, now: &DateTime) -> Result<ChatPrompt, PromptError> {
+        Ok(self.encode(self.render(conversation, now)?)?)
+    }
+
+    /// The first step: the chat's text.
+    pub fn render(&self, conversation: Conversation, now: &DateTime) -> Result<RenderedChat, TemplateError> {
+        let conversation = match &self.guard {
+            Some(guard) => guard.cover(conversation, self.templates.constants()),
+            None => conversation,
+        };
+        self.templates.render(&conversation, now).map(|text| RenderedChat { text })
+    }
+
+    /// Bytes of the chat's text, and how many tokens it has at least, as [`Tokenizer::least_tokens`] says.
+    pub fn size(&self, chat: &RenderedChat) -> (usize, usize) {
+        let bytes = match &self.guard {
+            Some(guard) => guard.bytes(&chat.text),
+            None => chat.text.len(),
+        };
+        let drops_text = self.guard.as_ref().is_some_and(Guard::drops_text);
+        (bytes, if drops_text { 0 } else { self.tokenizer.least_tokens(bytes) })
+    }
+
+    /// The second step: the text's tokens.
+    pub fn encode(&self, chat: RenderedChat) -> Result<ChatPrompt, TokenizerError> {
+        let RenderedChat { text } = chat;
         match &self.guard {
-            Some(guard) => {
-                let text = self.templates.render(&guard.cover(conversation, self.templates.constants()), now)?;
-                Ok(guard.encode(&text, &self.cache)?)
-            }
-            None => {
-                let text = self.templates.render(&conversation, now)?;
-                let encoding = self.encode(&text)?;
-                Ok(ChatPrompt { text, encoding })
-            }
+            Some(guard) => guard.encode(&text, &self.cache),
+            None => self.encode_text(&text).map(|encoding| ChatPrompt { text, encoding }),
         }
     }
 
     /// The tokens of `text`, section by section: those of earlier turns are in the cache.
-    fn encode(&self, text: &str) -> Result<Encoding, TokenizerError> {
+    fn encode_text(&self, text: &str) -> Result<Encoding, TokenizerError> {
         let Some(sections) = &self.sections else { return self.tokenizer.encode(text, false) };
         let mut whole = Encoding::default();
         for range in sections.split(text) {

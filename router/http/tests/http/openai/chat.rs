@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{chat, chat_prompt, chat_world, converse};
-use crate::world::World;
+use super::{chat, chat_prompt, chat_world, converse, with_template};
+use crate::world::{Setup, World};
 
 #[tokio::test]
 async fn an_answer_has_openais_shape_and_no_null_is_left_out() {
@@ -71,5 +71,26 @@ async fn a_message_that_is_wrong_is_named_with_its_place() {
     ] {
         let answer = world.post("/v1/chat/completions", chat(json!({"messages": messages}))).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]["param"]), (422, &json!(param)), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn a_huge_chat_that_no_tokens_could_make_short_enough_is_refused_before_it_is_tokenized() {
+    for guarded in [false, true] {
+        let world = World::with(with_template(Setup { guarded, ..Setup::default() })).await;
+        // The longest token has 7 bytes. `<` is kept from beginning one under the guard, and is a byte all the same.
+        let text = "<".repeat(70_001 - chat_prompt("").len());
+        let huge = |stream| chat(json!({"messages": [{"role": "user", "content": text}], "stream": stream}));
+        for body in [huge(false), huge(true)] {
+            let answer = world.post("/v1/chat/completions", body).await;
+            assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"));
+            let message = answer.json()["error"]["message"].to_string();
+            assert!(message.contains("Given: at least 10001 `inputs` tokens and 4 `max_new_tokens`"), "{message}");
+        }
+        let mut truncated = huge(false);
+        truncated["truncate_prompt_tokens"] = json!(5);
+        assert_eq!(world.post("/v1/chat/completions", truncated).await.status, 200);
+        let counted = world.post("/chat_tokenize", huge(false)).await.json();
+        assert_eq!(counted["tokenize_response"].as_array().unwrap().len(), 70_001);
     }
 }

@@ -230,3 +230,16 @@ async fn line_separators_are_escaped() {
     let answer = world.post("/v1/completions", completion(json!({}))).await;
     assert!(answer.text.contains(r"\u2028") && !answer.text.contains('\u{2028}'), "{}", answer.text);
 }
+
+#[tokio::test]
+async fn a_huge_prompt_that_no_tokens_could_make_short_enough_is_refused_unread() {
+    let world = World::new().await;
+    // The longest token has 7 bytes.
+    let text = "x".repeat(70_001);
+    for prompt in [json!(text), json!(["Hi", text])] {
+        let answer = world.post("/v1/completions", completion(json!({"prompt": prompt}))).await;
+        assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"));
+        let message = answer.json()["error"]["message"].to_string();
+        assert!(message.contains("Given: at least 10001 `inputs` tokens and 4 `max_new_tokens`"), "{message}");
+    }
+}
