@@ -1,8 +1,9 @@
 """`make bench-live`: the scheduler's promises on the real server with the small model.
 
 Run it on an otherwise idle machine; each part prints a few lines. Parts: `batching` (iteration-level against groups of
-8, the seed mixture at saturation), `overload` (goodput at twice the knee), `fair` (a flood and a quiet tenant), `trace`
-(60 s with clients that leave and a pool that is short, replayed), `predict` (60 s, simulated with the fitted cost).
+8, the seed mixture at saturation), `overload` (goodput at twice the knee; how long refusals, /livez and /readyz take
+then), `fair` (a flood and a quiet tenant), `trace` (60 s with clients that leave and a pool that is short, replayed),
+`predict` (60 s, simulated with the fitted cost).
 """
 
 import argparse
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import client
 from bench.open_loop import Arrival, Outcome, percentile, poisson, run
-from bench.probe import Probe
+from bench.probe import HEALTH, Probe, refused
 from bench.workloads import Job, build
 from harness.server import HEADRACE, Server, embedded_model_dir
 
@@ -83,22 +84,29 @@ def overload(dtype: str, knee: float | None, deadline_s: float) -> None:
         server = Server(*flags)
         try:
             server.wait_until_ready()
-            with Probe(server.url, headers) as probe:
+            with Probe(server.url, HEALTH) as health, Probe(server.url, [refused(headers)]) as probe:
                 outcomes, wall = run(server.url, arrivals)
         finally:
             server.stop()
-        refused = [outcome for outcome in outcomes if outcome.error == "overloaded"]
+        refusals = [outcome for outcome in outcomes if outcome.error == "overloaded"]
         results[rate] = goodput(outcomes, deadline_s, max(wall, 60.0))
-        drains = [(outcome.retry_after_s or 0.0, drain_s(outcomes, outcome)) for outcome in refused]
+        drains = [(outcome.retry_after_s or 0.0, drain_s(outcomes, outcome)) for outcome in refusals]
         ratios = [said / true for said, true in drains if true > 0.5]
+        took = probe.took_ms["/generate"]
         within = sum(0.5 <= ratio <= 2 for ratio in ratios)
         print(
-            f"{rate:5.2f} req/s: {len(outcomes)} sent, {results[rate]:.3f} good answers/s, {len(refused)} refused; "
-            f"another client's {len(probe.refused_ms)} refusals took {percentile(probe.refused_ms, 0.5):.1f} ms (p50), "
-            f"{percentile(probe.refused_ms, 0.99):.1f} ms (p99); Retry-After within 2x of the time in which the queue "
+            f"{rate:5.2f} req/s: {len(outcomes)} sent, {results[rate]:.3f} good answers/s, {len(refusals)} refused; "
+            f"another client's {len(took)} refusals took {percentile(took, 0.5):.1f} ms (p50), "
+            f"{percentile(took, 0.99):.1f} ms (p99); Retry-After within 2x of the time in which the queue "
             f"drained: {within} of {len(ratios)}",
             flush=True,
         )
+        for path, took in health.took_ms.items():
+            print(
+                f"{path:8} said 200 {len(took)} times, in {percentile(took, 0.5):.1f} ms (p50), "
+                f"{percentile(took, 0.99):.1f} ms (p99), {max(took):.1f} ms at most",
+                flush=True,
+            )
     print(f"goodput at twice the knee: {results[2 * knee] / results[knee]:.1%} of that at the knee")
 
 

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use futures::FutureExt;
 use headrace_http::{Front, Router};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -55,6 +56,22 @@ async fn neither_waits_for_a_step_that_takes_for_ever() {
     for path in ["/livez", "/readyz"] {
         assert_eq!(world.get(path).await.status, 200, "{path}");
     }
+    world.handle.resume();
+}
+
+/// Asked once and at once: whoever waits for something, and be it a lock of a task, is not done then.
+#[tokio::test]
+async fn both_are_answered_without_a_wait_while_the_engine_and_its_shard_stand_still() {
+    let world = World::new().await;
+    world.handle.stall();
+    let body = json!({"inputs": "Hello", "parameters": {"max_new_tokens": 5}}).to_string();
+    let _running = world.open(post("/generate_stream", body)).await;
+    // Nobody else has a turn of this thread until the end.
+    for path in ["/livez", "/readyz"] {
+        let answer = world.get(path).now_or_never().unwrap_or_else(|| panic!("{path} waits for something"));
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    assert!(world.get("/health").now_or_never().is_none(), "it asks the engine");
     world.handle.resume();
 }
 
