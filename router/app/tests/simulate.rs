@@ -47,7 +47,7 @@ fn eight_requests_on_four_rows_take_50_steps_with_continuous_batching() {
 fn the_json_has_the_promised_fields() {
     let report = json("--requests 20");
     let names = "steps busy_row_fraction makespan_ms output_tokens_per_s requests_per_s ttft_ms itl_ms e2e_ms queue_ms \
-                 preemptions recomputed_tokens prefix_hit_tokens prefix_hit_rate peak_blocks rejected deadline_missed \
+                 preemptions recomputed_tokens prefix_hit_tokens prefix_hit_rate peak_blocks rejected retry_after_within_2x deadline_missed \
                  tenants priorities";
     let fields = report.as_object().expect("an object");
     assert!(names.split_whitespace().all(|name| fields.contains_key(name)), "{fields:?}");

@@ -7,15 +7,16 @@ use crate::plan::{Sample, StepOutcome};
 use crate::scheduler::Scheduler;
 use crate::sequence::Place;
 use crate::sequences::Handle;
-use crate::units::{Blocks, Row, TokenId};
+use crate::units::{Blocks, Micros, Row, TokenId};
 
 impl Scheduler {
     /// Members may have been cancelled, finished or preempted since the plan was made: those that ended are passed
     /// over, those that wait again keep their token.
-    pub(crate) fn land(&mut self, mut flight: Flight, outcome: StepOutcome) {
+    pub(crate) fn land(&mut self, mut flight: Flight, outcome: StepOutcome, now: Micros) {
         match outcome {
             StepOutcome::Done { samples, failed, took } => {
                 self.times.learn(flight.shape, took);
+                self.pace.landed(flight.planned, took, now);
                 self.fail_rows(&flight.members, &failed);
                 self.fail_samples(&flight.members, &samples);
                 self.publish(&mut flight);
@@ -24,6 +25,9 @@ impl Scheduler {
             StepOutcome::Failed => flight.members.iter().for_each(|member| self.fail(member.handle)),
         }
         flight.frees.into_iter().for_each(|block| self.kv.step_landed(block));
+        if self.sequences.len() == 0 {
+            self.pace.rests();
+        }
     }
 
     fn fail_rows(&mut self, members: &[Member], failed: &[Row]) {

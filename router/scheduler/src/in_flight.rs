@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::rows::Seat;
 use crate::sequences::Handle;
 use crate::step_time::StepShape;
-use crate::units::{BlockId, StepId, Tokens};
+use crate::units::{BlockId, Micros, StepId, Tokens};
 
 /// While the shard computes one step, the next may wait in its inbox; a third would only delay newcomers.
 pub(crate) const MAX_IN_FLIGHT: usize = 2;
@@ -30,6 +30,7 @@ pub(crate) struct Flight {
     /// Blocks the step may write although their sequences let go of them: free when it lands.
     pub frees: Vec<BlockId>,
     pub shape: StepShape,
+    pub planned: Micros,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -56,10 +57,10 @@ impl InFlight {
         StepId(self.last_step + 1)
     }
 
-    pub fn take_off(&mut self, members: Vec<Member>, shape: StepShape) {
+    pub fn take_off(&mut self, members: Vec<Member>, shape: StepShape, planned: Micros) {
         let step = self.next_step();
         self.last_step = step.0;
-        self.flights.push_back(Flight { step, members, frees: Vec::new(), shape });
+        self.flights.push_back(Flight { step, members, frees: Vec::new(), shape, planned });
     }
 
     /// Members of a step in flight that sample, in the order of its samples.

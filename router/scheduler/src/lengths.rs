@@ -93,6 +93,18 @@ impl Lengths {
         }
     }
 
+    /// How many more tokens an answer with `generated` of them is expected to get, at least one. Where nothing is known it
+    /// is few: nobody is refused on a guess.
+    pub fn expected(&mut self, tenant: Tenant, max_new: Tokens, generated: Tokens) -> Tokens {
+        let known = |habit: &Habit| self.habits.get(habit).is_some_and(Histogram::says_something);
+        let habit = habits(Some(tenant), max_new).find(known);
+        let left = left(max_new, generated);
+        match habit.and_then(|habit| self.habits.get_mut(&habit)) {
+            Some(histogram) => histogram.expected(max_new, generated).clamp(Tokens(1), left),
+            None => Tokens((u64::from(left.0) * u64::from(LAST_SHARE_PERMILLE)).div_ceil(1000) as u32),
+        }
+    }
+
     /// Standard deviations of what all rows will hold that admission leaves free, in thousandths.
     pub fn spread_permille(&self) -> u32 {
         SPREAD_PERMILLE + self.caution_permille

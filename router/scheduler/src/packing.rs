@@ -35,7 +35,7 @@ impl Scheduler {
         draft.plan.swaps_out.append(&mut self.swaps_out);
         self.host.planned();
         self.last_plan_blocks = draft.plan.blocks.len();
-        self.in_flight.take_off(draft.members, draft.shape);
+        self.in_flight.take_off(draft.members, draft.shape, now);
         Some(draft.plan)
     }
 
@@ -143,8 +143,7 @@ impl Scheduler {
             return false;
         }
         let Some(seat) = self.rows.take() else { return false };
-        let Some((waited, for_good)) = self.queue.admit(handle) else { return false };
-        self.rate.served(u64::from(waited.uncached.0));
+        let Some((_, for_good)) = self.queue.admit(handle) else { return false };
         let place = self.running.partition_point(|other| *other < handle);
         self.running.insert(place, handle);
         self.kv.share(&self.found);

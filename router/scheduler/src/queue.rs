@@ -1,10 +1,12 @@
 //! Those that wait for a row: what is known of each, and the policy that puts them in order.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::demand::Demand;
 use crate::policy::{Policy, Runner};
 use crate::request::{Priority, Tenant};
 use crate::sequences::Handle;
@@ -15,6 +17,8 @@ use crate::units::{Blocks, Micros, Tokens};
 pub(crate) struct Waiting {
     /// Tokens to compute before its next one, as far as the cache was known when it began to wait.
     pub uncached: Tokens,
+    /// As expected when it was looked at last.
+    pub demand: Demand,
     pub tenant: Tenant,
     pub priority: Priority,
     pub arrived: Micros,
@@ -39,15 +43,25 @@ pub(crate) struct Queue {
     waiting: BTreeMap<Handle, Waiting>,
     pub policy: Policy,
     tokens: u64,
+    demand: Demand,
+    /// Whose demand was looked at last.
+    looked_at: Option<Handle>,
 }
 
 impl Queue {
     pub fn new(config: &Config) -> Self {
-        Self { waiting: BTreeMap::new(), policy: Policy::new(config), tokens: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            policy: Policy::new(config),
+            tokens: 0,
+            demand: Demand::default(),
+            looked_at: None,
+        }
     }
 
     pub fn push(&mut self, handle: Handle, waiting: Waiting) {
         self.tokens += u64::from(waiting.uncached.0);
+        self.demand += waiting.demand;
         self.policy.push(handle, &waiting);
         self.waiting.insert(handle, waiting);
     }
@@ -55,7 +69,7 @@ impl Queue {
     /// It ended while it waited.
     pub fn remove(&mut self, handle: Handle) {
         if let Some(waiting) = self.waiting.remove(&handle) {
-            self.tokens -= u64::from(waiting.uncached.0);
+            self.forget(&waiting);
             self.policy.remove(handle, &waiting);
         }
     }
@@ -63,9 +77,14 @@ impl Queue {
     /// It got a row; the flag says whether for good, as far as the policy goes.
     pub fn admit(&mut self, handle: Handle) -> Option<(Waiting, bool)> {
         let waiting = self.waiting.remove(&handle)?;
-        self.tokens -= u64::from(waiting.uncached.0);
+        self.forget(&waiting);
         let for_good = self.policy.admitted(handle, &waiting);
         Some((waiting, for_good))
+    }
+
+    fn forget(&mut self, waiting: &Waiting) {
+        self.tokens -= u64::from(waiting.uncached.0);
+        self.demand -= waiting.demand;
     }
 
     /// A sample that was in flight when the request was preempted has landed.
@@ -104,6 +123,26 @@ impl Queue {
         self.waiting.is_empty()
     }
 
+    /// Whose demand is to be looked at again: one after the other, and then from the first on.
+    pub fn next_to_look_at(&mut self) -> Option<Handle> {
+        let after = (self.looked_at.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let next = self.waiting.range(after).next().or_else(|| self.waiting.first_key_value());
+        self.looked_at = next.map(|(&handle, _)| handle);
+        self.looked_at
+    }
+
+    pub fn expect(&mut self, handle: Handle, demand: Demand) {
+        if let Some(waiting) = self.waiting.get_mut(&handle) {
+            self.demand -= std::mem::replace(&mut waiting.demand, demand);
+            self.demand += demand;
+        }
+    }
+
+    /// Of all waiting requests together.
+    pub fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
     /// Tokens to compute of all waiting requests together.
     pub fn tokens(&self) -> u64 {
         self.tokens
@@ -128,6 +167,7 @@ pub(crate) mod tests {
     pub fn waiting() -> Waiting {
         Waiting {
             uncached: Tokens(10),
+            demand: Demand::default(),
             tenant: Tenant(0),
             priority: Priority::NORMAL,
             arrived: Micros(0),

@@ -15,6 +15,7 @@ use crate::host_pool::HostPool;
 use crate::in_flight::InFlight;
 use crate::kv_cache::KvCache;
 use crate::lengths::Lengths;
+use crate::pace::Pace;
 use crate::plan::{StepOutcome, StepPlan, SwapOut};
 use crate::preemption::preempt_at;
 use crate::queue::{Queue, Waiting};
@@ -22,7 +23,6 @@ use crate::request::{Rejected, Request};
 use crate::rows::Rows;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::{Handle, Sequences};
-use crate::service_rate::ServiceRate;
 use crate::stats::{BlockStats, Counters, PrefixStats, Stats};
 use crate::step_time::{StepCost, StepTimes};
 use crate::units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, Tokens};
@@ -57,7 +57,7 @@ pub struct Scheduler {
     #[serde(skip)]
     pub(crate) forecast: Option<Forecast>,
     pub(crate) times: StepTimes,
-    pub(crate) rate: ServiceRate,
+    pub(crate) pace: Pace,
     pub(crate) in_flight: InFlight,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
@@ -102,7 +102,7 @@ impl Scheduler {
             lengths: Lengths::default(),
             forecast: None,
             times: StepTimes::default(),
-            rate: ServiceRate::default(),
+            pace: Pace::default(),
             in_flight: InFlight::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -124,7 +124,6 @@ impl Scheduler {
     /// Refuses what could never finish here, and, while there is too much to do already, what would wait too long.
     pub fn submit(&mut self, request: Request, now: Micros) -> Result<RequestId, Rejected> {
         self.check(&request)?;
-        self.rate.look(now, !self.queue.is_empty());
         self.check_load(&request, now).map_err(Rejected::Overloaded)?;
         let id = self.sequences.next_id();
         let preempt_at = self.config.preempt_once_seed.and_then(|seed| preempt_at(seed, id, request.max_new_tokens));
@@ -133,7 +132,6 @@ impl Scheduler {
             self.deadlines.insert((deadline, handle));
         }
         self.enqueue(handle);
-        self.rate.look(now, true);
         Ok(id)
     }
 
@@ -163,7 +161,6 @@ impl Scheduler {
         if self.in_flight.is_full() {
             return None;
         }
-        self.rate.look(now, !self.queue.is_empty());
         self.forecast = None;
         self.retire();
         self.preempt_once();
@@ -171,7 +168,7 @@ impl Scheduler {
         self.make_room();
         self.give_way(now);
         let plan = self.pack(now);
-        self.rate.look(now, !self.queue.is_empty());
+        self.look_at_demands();
         plan
     }
 
@@ -185,9 +182,9 @@ impl Scheduler {
 
     /// Takes what came of a step. Outcomes come in the order of the plans; any other step (one of a lost session) is
     /// ignored.
-    pub fn complete_step(&mut self, step: StepId, outcome: StepOutcome, _now: Micros) {
+    pub fn complete_step(&mut self, step: StepId, outcome: StepOutcome, now: Micros) {
         if let Some(flight) = self.in_flight.land(step) {
-            self.land(flight, outcome);
+            self.land(flight, outcome, now);
         }
     }
 
@@ -286,11 +283,11 @@ impl Scheduler {
 
     /// Puts a request that holds nothing into the queue.
     pub(crate) fn enqueue(&mut self, handle: Handle) {
-        self.find(handle);
+        let (uncached, demand) = self.demand_of(handle);
         let sequence = &self.sequences[handle];
-        let at_hand = sequence.at_hand(Blocks(self.found.len() as u32), self.config.block_size);
         let waiting = Waiting {
-            uncached: sequence.known() - at_hand,
+            uncached,
+            demand,
             tenant: sequence.tenant,
             priority: sequence.priority,
             arrived: sequence.arrived,

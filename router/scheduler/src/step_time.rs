@@ -9,6 +9,8 @@
 //! (token, context) pair of a chunk costs far less: hence two terms. Least squares over recent steps, with `+ − × ÷` of
 //! f64 only, which give the same bits on every machine; decisions compare whole microseconds.
 
+use std::ops::{AddAssign, SubAssign};
+
 use serde::{Deserialize, Serialize};
 
 use crate::least_squares::{TERMS, solve_non_negative};
@@ -82,13 +84,36 @@ impl StepShape {
     }
 }
 
+impl AddAssign for StepShape {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.sampling_rows += other.sampling_rows;
+        self.decode_context += other.decode_context;
+        self.chunk_pairs += other.chunk_pairs;
+    }
+}
+
+impl SubAssign for StepShape {
+    fn sub_assign(&mut self, other: Self) {
+        self.tokens -= other.tokens;
+        self.sampling_rows -= other.sampling_rows;
+        self.decode_context -= other.decode_context;
+        self.chunk_pairs -= other.chunk_pairs;
+    }
+}
+
 impl StepCost {
     /// A small model on a CPU of two cores: what counts before the first steps were measured.
     pub const DEFAULT: Self =
         Self { base: 12_000.0, per_token: 300.0, per_row: 100.0, per_context: 1.0, per_pair: 0.05 };
 
     pub fn predict(&self, shape: StepShape) -> Micros {
-        let time = self.base
+        self.predict_steps(shape, 1.0)
+    }
+
+    /// Of so many steps, whose shapes together are `shape`.
+    pub fn predict_steps(&self, shape: StepShape, steps: f64) -> Micros {
+        let time = self.base * steps
             + self.per_token * shape.tokens as f64
             + self.per_row * shape.sampling_rows as f64
             + self.per_context * shape.decode_context as f64

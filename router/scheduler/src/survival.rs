@@ -17,6 +17,7 @@ const BUCKETS: usize = 84;
 pub(crate) const SURE: u64 = 1 << 20;
 /// Ended answers that make a histogram worth asking: the first to end are the short ones, and say little of the others.
 pub(crate) const ENOUGH: u32 = 48;
+const ENOUGH_FOR_A_MEAN: u32 = 8;
 /// At this many samples all counts are halved, so that a change of habits is learned.
 const FULL: u32 = 512;
 
@@ -77,12 +78,40 @@ impl Histogram {
         self.ended >= ENOUGH
     }
 
-    /// Of an answer that has `generated` tokens of at most `max_new`.
-    pub fn outlook(&mut self, max_new: Tokens, generated: Tokens) -> Outlook<'_> {
+    /// Enough for a mean, which is right only on average.
+    pub fn says_something(&self) -> bool {
+        self.ended >= ENOUGH_FOR_A_MEAN
+    }
+
+    /// Tokens that an answer with `generated` of at most `max_new` gets on average.
+    pub fn expected(&mut self, max_new: Tokens, generated: Tokens) -> Tokens {
+        let come_to = self.come_to();
+        let done = part(generated, max_new);
+        let came = share_at(come_to, done);
+        if came == 0 {
+            return left(max_new, generated);
+        }
+        let buckets = bucket(done)..bucket(WHOLE);
+        // Shares fall in straight lines over a bucket, so each is as long as its middle.
+        let area: u64 = buckets
+            .map(|bucket| {
+                let (from, to) = (begin(bucket).max(done), begin(bucket + 1));
+                (to - from) * (share_at(come_to, from) + u64::from(come_to[bucket + 1])) / 2
+            })
+            .sum();
+        Tokens((area / came * u64::from(max_new.0)).div_ceil(WHOLE) as u32)
+    }
+
+    fn come_to(&mut self) -> &[u32] {
         if self.come_to.is_empty() {
             self.come_to.extend(survivors(&self.buckets));
         }
-        let (come_to, done) = (self.come_to.as_slice(), part(generated, max_new));
+        &self.come_to
+    }
+
+    /// Of an answer that has `generated` tokens of at most `max_new`.
+    pub fn outlook(&mut self, max_new: Tokens, generated: Tokens) -> Outlook<'_> {
+        let (come_to, done) = (self.come_to(), part(generated, max_new));
         let known = Known { come_to, done, token: WHOLE / u64::from(max_new.0.max(1)), came: share_at(come_to, done) };
         Outlook { left: left(max_new, generated), known: Some(known) }
     }

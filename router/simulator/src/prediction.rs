@@ -80,6 +80,7 @@ impl Recording {
             planned: request.planned,
             tokens: request.tokens.clone(),
             ending: Some(ending),
+            retry_after: None,
         }
     }
 }

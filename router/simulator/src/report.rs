@@ -32,6 +32,10 @@ pub struct Report {
     pub peak_blocks: u32,
     /// Requests not taken, or displaced from a full queue.
     pub rejected: u64,
+    /// Of those that were refused and told when to come again, the share that was told between half and twice the time
+    /// after which the last of those then waiting had a row; `null` if nobody was, or the queue was drained in half a
+    /// second.
+    pub retry_after_within_2x: Option<f64>,
     /// Requests dropped since their deadline passed before their first step.
     pub deadline_missed: u64,
     pub tenants: BTreeMap<String, Latencies>,
@@ -71,6 +75,7 @@ impl Report {
             prefix_hit_rate: share(prefix.hit_tokens as f64, prefix.looked_up_tokens as f64),
             peak_blocks: run.peak_blocks.0,
             rejected: count(Ending::Rejected),
+            retry_after_within_2x: retry_after_within_2x(&run.requests),
             deadline_missed: count(Ending::DeadlineMissed),
             tenants: by(run, |request| request.tenant.clone()),
             priorities: by(run, |request| request.priority.band()),
@@ -155,6 +160,9 @@ fn heading(first: &str) -> String {
     format!("{first:<18} {:>10} {:>10} {:>10} {:>10} {:>10}", "mean", "p50", "p90", "p99", "max")
 }
 
+/// Drained in less, a queue is no measure of a prediction in whole seconds.
+const SOON: Micros = Micros(500_000);
+
 impl Outcome {
     fn ended_by(&self, ending: Ending) -> bool {
         self.ending.is_some_and(|(by, _)| by == ending)
@@ -176,9 +184,23 @@ impl Outcome {
         self.ending.filter(|(ending, _)| *ending == Ending::Answered).map(|(_, moment)| self.since_arrival(moment))
     }
 
+    /// The time after which it was to come again ÷ the time in which the queue of that moment was drained.
+    fn said_to_true_drain(&self, requests: &[Self]) -> Option<f64> {
+        let (said, now) = (self.retry_after?, self.arrived);
+        let waited = requests.iter().filter(|other| other.arrived < now).filter_map(|other| other.planned);
+        let drained = waited.max()?.saturating_sub(now);
+        (drained > SOON).then(|| said.0 as f64 / drained.0 as f64)
+    }
+
     fn time_in_queue(&self) -> Option<Micros> {
         self.planned.map(|moment| self.since_arrival(moment))
     }
+}
+
+fn retry_after_within_2x(requests: &[Outcome]) -> Option<f64> {
+    let ratios: Vec<f64> = requests.iter().filter_map(|refused| refused.said_to_true_drain(requests)).collect();
+    let within = ratios.iter().filter(|ratio| (0.5..=2.0).contains(*ratio)).count();
+    (!ratios.is_empty()).then(|| share(within as f64, ratios.len() as f64))
 }
 
 fn by<K: Ord>(run: &Run, key: impl Fn(&Outcome) -> K) -> BTreeMap<K, Latencies> {

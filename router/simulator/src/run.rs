@@ -34,6 +34,8 @@ pub struct Outcome {
     pub tokens: Vec<Micros>,
     /// With its moment; everybody has one when a run is over.
     pub ending: Option<(Ending, Micros)>,
+    /// If it was refused on arrival: when it was told to come again.
+    pub retry_after: Option<Micros>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

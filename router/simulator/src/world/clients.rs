@@ -1,6 +1,6 @@
 //! Who comes and who goes.
 
-use headrace_scheduler::{CacheRoot, Request, TokenId};
+use headrace_scheduler::{CacheRoot, Rejected, Request, TokenId};
 
 use super::World;
 use crate::pretend_shard::Answer;
@@ -13,7 +13,12 @@ impl World<'_> {
             let (prompt, tokens) = self.ids.of(arrival);
             let request = self.request(arrival, prompt);
             let submitted = self.scheduler.submit(request, self.now);
-            let ending = submitted.as_ref().err().map(|_| (Ending::Rejected, self.now));
+            let refusal = submitted.as_ref().err();
+            let ending = refusal.map(|_| (Ending::Rejected, self.now));
+            let retry_after = refusal.and_then(|refusal| match refusal {
+                Rejected::Overloaded(overload) => Some(overload.retry_after),
+                _ => None,
+            });
             if let Ok(id) = submitted {
                 self.numbers.insert(id, self.outcomes.len());
                 self.shard.expect(id, Answer { prompt: arrival.prompt, length: arrival.output, tokens });
@@ -27,6 +32,7 @@ impl World<'_> {
                 planned: None,
                 tokens: Vec::new(),
                 ending,
+                retry_after,
             });
         }
     }
