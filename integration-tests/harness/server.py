@@ -54,12 +54,17 @@ class Server:
         binary: Path = HEADRACE,
         command: str = "serve",
         port: int | None = None,
+        port_variable: str | None = None,
     ):
+        """`port_variable`: tell the port by this variable, as platforms do, and not by a flag."""
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
-        words = [str(binary), command, "--hostname", "127.0.0.1", "--port", str(self.port), *flags]
+        port_flag = ["--port", str(self.port)] if port_variable is None else []
+        words = [str(binary), command, "--hostname", "127.0.0.1", *port_flag, *flags]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PROMETHEUS_PORT": "0", **(env or {})}
+        if port_variable is not None:
+            environment[port_variable] = str(self.port)
         environment.pop("OMP_NUM_THREADS", None)
         self.process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, env=environment
