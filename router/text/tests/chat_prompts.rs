@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 use tokenizers::{
-    byte_fallback, byte_level, metaspace, metaspace_first, with_all_kinds_of_added_tokens, word_piece, words,
+    byte_fallback, byte_level, byte_level_json, metaspace, metaspace_first, with_all_kinds_of_added_tokens, word_piece,
+    words,
 };
 
 fn prompts(template: &str, tokenizer: Arc<Tokenizer>, guarded: bool) -> ChatPrompts {
@@ -203,6 +204,20 @@ fn names_arguments_and_tools_are_guarded_as_well() {
     };
     let prompt = prompts.make(conversation, &jiff::civil::date(2031, 2, 3).at(0, 0, 0, 0)).expect("it renders");
     assert_eq!((prompt.text.matches("<|end|>").count(), count(&prompt, END)), (6, 0), "{}", prompt.text);
+}
+
+/// So nothing can be promised of how many tokens it has.
+#[test]
+fn a_text_of_one_character_that_is_a_special_token_may_have_no_tokens_under_the_guard() {
+    let mut json = byte_level_json();
+    let mut special = json["added_tokens"][0].clone();
+    special["id"] = json["model"]["vocab"]["|"].clone();
+    special["content"] = json!("|");
+    json["added_tokens"].as_array_mut().expect("a list").push(special);
+    let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).expect("a valid tokenizer");
+    let prompts = prompts("{{ messages[0].content }}", Arc::new(tokenizer), true);
+    let prompt = make(&prompts, &[said(&"|".repeat(1000))], json!({}));
+    assert_eq!((prompt.text.len(), prompt.encoding.ids.len()), (1000, 0));
 }
 
 #[test]
