@@ -162,6 +162,17 @@ fn every_flag_of_the_router_is_taken() {
 }
 
 #[test]
+fn the_routers_model_may_be_named_by_its_own_variable_which_no_other_program_reads() {
+    let model = tiny_model();
+    let environment = [("TOKENIZER_NAME", text(model.path())), ("MODEL_ID", "/no/such/model")];
+    for program in ["text-generation-router", "router"] {
+        let shown = shown(&[program, "--master-shard-uds-path", "/s"], &environment);
+        assert!(shown.contains(text(model.path())) && shown.contains("variable TOKENIZER_NAME"), "{shown}");
+    }
+    assert!(!shown(&["serve"], &environment[..1]).contains("TOKENIZER_NAME"));
+}
+
+#[test]
 fn every_variable_without_a_flag_is_taken() {
     // Libraries of the shard read these themselves.
     let inherited = ["PYTORCH_TUNABLEOP_ENABLED", "HF_HUB_OFFLINE", "HF_HUB_USER_AGENT_ORIGIN"];

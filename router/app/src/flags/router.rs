@@ -38,7 +38,8 @@ pub struct RouterFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model and shards")]
 pub struct RouterModelFlags {
-    /// The model's directory. Only its config.json and tokenizer.json are read.
+    /// The model's directory. Only its config.json and tokenizer.json are read. Text Generation Inference's variable
+    /// TOKENIZER_NAME wins over MODEL_ID.
     #[arg(long, visible_alias = "tokenizer-name", env, value_name = "DIRECTORY")]
     pub model_id: PathBuf,
     /// Text Generation Inference's name for the state of a hub id; a directory has one.

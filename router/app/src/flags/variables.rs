@@ -10,10 +10,12 @@ use clap::builder::Resettable;
 use super::foreign::FALSE_WORDS;
 
 /// A flag's variables in the order in which they are looked at; the first that is set and not empty counts. A flag that
-/// is not here has its own alone.
+/// is not here, by any of its names, has its own alone.
 ///
-/// The platforms' ports come before `PORT`, which images set.
+/// The platforms' ports come before `PORT`, which images set. Only the router has a `--tokenizer-name`, another name of
+/// its `--model-id`.
 const VARIABLES: &[(&str, &[&str])] = &[
+    ("tokenizer-name", &["TOKENIZER_NAME", "MODEL_ID", "HF_MODEL_ID"]),
     ("model-id", &["MODEL_ID", "HF_MODEL_ID"]),
     ("revision", &["REVISION", "HF_MODEL_REVISION"]),
     ("quantize", &["QUANTIZE", "HF_MODEL_QUANTIZE"]),
@@ -79,7 +81,8 @@ pub fn of(arg: &Arg) -> Vec<String> {
 }
 
 fn others(arg: &Arg) -> &'static [&'static str] {
-    let known = VARIABLES.iter().find(|(flag, _)| arg.get_long() == Some(flag));
+    let aliases = arg.get_all_aliases().unwrap_or_default();
+    let known = VARIABLES.iter().find(|(flag, _)| arg.get_long() == Some(flag) || aliases.contains(flag));
     known.map_or(&[], |(_, names)| names)
 }
 
