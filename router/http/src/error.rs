@@ -15,6 +15,7 @@ use crate::content_coding;
 use crate::invalid::{Count, Invalid};
 use crate::json;
 use crate::openai::later::ToolError;
+use crate::payload::MAX_DEPTH;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,7 +55,7 @@ pub(crate) enum ApiError {
     #[error("The content-type must be application/json. Given: {given}. Send `-H 'content-type: application/json'`")]
     MediaType { given: String },
     #[error(
-        "The body nests deeper than {MAX_DEPTH} levels of arrays and objects, which no request needs. Send a flatter one"
+        "The body nests {MAX_DEPTH} levels of arrays and objects or more, which no request needs. Send a flatter one"
     )]
     TooDeep,
     #[error(
@@ -215,7 +216,7 @@ impl ApiError {
         match self {
             Self::Invalid(invalid) => Some(invalid.field().into()),
             Self::Template(_) => Some("messages".into()),
-            Self::Tool(ToolError::Later { field }) => Some((*field).into()),
+            Self::Tool(ToolError::Later { field, .. }) => Some((*field).into()),
             Self::Tool(ToolError::Unknown { .. }) => Some("tool_choice".into()),
             Self::Tool(ToolError::WithGrammar) => Some("tools".into()),
             Self::BatchSize { .. } => Some("prompt".into()),
@@ -312,9 +313,6 @@ impl IntoResponse for ApiError {
 }
 
 const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;
-
-/// Levels that serde_json reads.
-const MAX_DEPTH: u32 = 128;
 
 fn shown_path(uri: &Uri) -> String {
     uri.path().chars().take(SHOWN_CHARS).collect()

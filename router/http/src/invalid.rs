@@ -84,6 +84,8 @@ pub(crate) enum Invalid {
     Adapter { given: String },
     #[error("`inputs` cannot be empty. Send a text of at least one token")]
     EmptyInputs,
+    #[error("`messages` must hold at least one message. Send what is to be answered, as one of the role \"user\"")]
+    NoMessages,
     #[error(
         "`truncate` must be strictly positive and less than {max}. Given: {given}. Leave it out to keep the whole \
          prompt, or raise --max-input-tokens"
@@ -164,6 +166,7 @@ impl Invalid {
             Self::EmptyInputs | Self::Tokenizer { .. } | Self::InputLength { .. } | Self::TooManyInputs { .. } => {
                 "inputs"
             }
+            Self::NoMessages => "messages",
             Self::Truncate { .. } => "truncate",
             Self::CacheSalt { .. } => "cache_salt",
             Self::TenantHeader { .. } => "x-tenant-id",

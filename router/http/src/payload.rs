@@ -1,4 +1,4 @@
-//! A JSON body within its limits: bytes, time, UTF-8, JSON, types, in this order.
+//! A JSON body within its limits: bytes, time, depth, UTF-8, JSON, types, in this order.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ impl<T: FromJson> FromRequest<ServerState> for Payload<T> {
         let bytes = read(request.into_body(), limit).await?;
         let received = Instant::now();
         let body = match short(&bytes, coding, limit)? {
-            Some(content) => T::from_json(&content)?,
-            None => state.tokenization.run(limit, move || T::from_json(&coding.decode(bytes, limit)?)).await??,
+            Some(content) => shallow(&content)?,
+            None => state.tokenization.run(limit, move || shallow(&coding.decode(bytes, limit)?)).await??,
         };
         Ok(Self { body, received })
     }
@@ -144,6 +144,29 @@ async fn discard(mut body: Body) {
     let _ = timeout(DISCARD_TIME, read_on).await;
 }
 
+/// Reads a body that does not nest too deep.
+fn shallow<T: FromJson>(json: &[u8]) -> Result<T, ApiError> {
+    if nests_too_deep(json) { Err(ApiError::TooDeep) } else { T::from_json(json) }
+}
+
+/// The parser counts levels only where somebody reads what is in them: this counts all, in one pass. Brackets within
+/// strings are text.
+fn nests_too_deep(json: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_u32, false, false);
+    json.iter().any(|&byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth >= MAX_DEPTH
+    })
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| ApiError::NotJson { reason: error.to_string() })?;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -184,4 +207,43 @@ const READ_TIME: Duration = Duration::from_secs(300);
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 const DISCARD_BYTES: usize = 16 << 20;
 
+/// Levels of arrays and objects from which on a body is refused: serde_json's own limit, on every body.
+pub(crate) const MAX_DEPTH: u32 = 128;
+
 const SHOWN_CHARS: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested(levels: usize) -> String {
+        "[".repeat(levels) + &"]".repeat(levels)
+    }
+
+    #[test]
+    fn levels_are_counted_where_they_are_open_at_once() {
+        for good in [nested(127), format!("[{}]", vec![nested(126); 50].join(",")), "]".repeat(500) + &nested(127)] {
+            assert!(!nests_too_deep(good.as_bytes()), "{good}");
+        }
+        for deep in [nested(128), "[".repeat(128), format!("[{},{}]", nested(5), nested(127)), "{\"a\":".repeat(128)] {
+            assert!(nests_too_deep(deep.as_bytes()), "{deep}");
+        }
+    }
+
+    #[test]
+    fn brackets_in_strings_are_text_whatever_is_escaped_there() {
+        let brackets = "[".repeat(500);
+        for text in
+            [brackets.clone(), format!(r#"\"{brackets}"#), format!(r#"\\\"{brackets}"#), format!(r"{brackets}\\")]
+        {
+            assert!(!nests_too_deep(format!(r#"{{"a": "{text}"}}"#).as_bytes()), "{text}");
+        }
+        assert!(nests_too_deep(format!(r#"{{"a": "\\", "b": {brackets}"#).as_bytes()), "the string ends before");
+    }
+
+    #[test]
+    fn the_parser_takes_what_the_count_takes() {
+        let parsed = |levels| serde_json::from_str::<serde_json::Value>(&nested(levels)).is_ok();
+        assert!(parsed(MAX_DEPTH as usize - 1) && !parsed(MAX_DEPTH as usize));
+    }
+}

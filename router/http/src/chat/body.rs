@@ -3,21 +3,20 @@
 use headrace_text::chat;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 /// Fields of a chat's body that its prompt is made of. Flatten it into a route's own body.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatInput {
-    #[schema(value_type = Vec<MessageShape>)]
+    #[schema(value_type = Vec<MessageShape>, min_items = 1)]
     pub messages: Vec<Message>,
     /// As sent: templates show them whole.
     #[serde(default)]
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
-    /// As sent; the prompt does not depend on it.
+    /// As sent; `none` keeps the tools out of the prompt.
     #[serde(default)]
-    #[allow(dead_code, reason = "only a route that generates reads it")]
     pub tool_choice: Option<Value>,
     /// What the model is told about calling tools, after the last message.
     #[serde(default)]
@@ -42,11 +41,11 @@ pub(crate) struct ChatInput {
 }
 
 /// A message as it was sent, fields in their order: templates read some that no API names. It has a role, and content
-/// unless it calls tools.
+/// unless it calls something. What an assistant refused is text like any other: templates know no more of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Message(chat::Message);
 
-/// A message: a role, and content unless it calls tools. Templates may read further fields.
+/// A message: a role, and content unless it calls tools or refuses. Templates may read further fields.
 #[derive(ToSchema)]
 #[schema(as = Message)]
 #[expect(dead_code, reason = "only its schema is of use")]
@@ -58,6 +57,11 @@ struct MessageShape {
     #[schema(value_type = Option<Vec<Object>>)]
     tool_calls: Option<Vec<Value>>,
     tool_call_id: Option<String>,
+    /// OpenAI's older form of `tool_calls`.
+    #[schema(value_type = Option<Object>)]
+    function_call: Option<Value>,
+    /// Shown to the model where there is no content.
+    refusal: Option<String>,
 }
 
 #[derive(ToSchema)]
@@ -74,6 +78,7 @@ enum Content {
 #[expect(dead_code, reason = "only its schema is of use")]
 enum ContentPart {
     Text { text: String },
+    Refusal { refusal: String },
 }
 
 impl Message {
@@ -96,7 +101,27 @@ impl<'de> Deserialize<'de> for Message {
             }
         }
         check(&message).map_err(Error::custom)?;
+        show_refusals(&mut message);
         Ok(Self(message))
+    }
+}
+
+/// A refusal is written where a template looks for text.
+fn show_refusals(message: &mut chat::Message) {
+    match message.get_mut("content") {
+        Some(Value::Array(parts)) => parts.iter_mut().for_each(show_refusal),
+        Some(Value::String(_)) => {}
+        _ => {
+            if let Some(refusal @ Value::String(_)) = message.get("refusal").cloned() {
+                message.insert("content".to_owned(), refusal);
+            }
+        }
+    }
+}
+
+fn show_refusal(part: &mut Value) {
+    if part.get("type").is_some_and(|kind| kind == "refusal") {
+        *part = json!({"type": "text", "text": part.get("refusal")});
     }
 }
 
@@ -109,17 +134,24 @@ fn check(message: &chat::Message) -> Result<(), String> {
     match message.get("content") {
         Some(Value::String(_)) => Ok(()),
         Some(Value::Array(parts)) => parts.iter().try_for_each(check_part),
-        None | Some(Value::Null) if message.contains_key("tool_calls") => Ok(()),
+        None | Some(Value::Null) if needs_no_content(message) => Ok(()),
         None => Err("missing field `content`".into()),
-        Some(Value::Null) => Err("`content` may be null only beside `tool_calls`".into()),
+        Some(Value::Null) => Err("`content` may be null only beside `tool_calls`, `function_call` or `refusal`".into()),
         Some(_) => Err("`content` must be a text or a list of parts".into()),
     }
+}
+
+fn needs_no_content(message: &chat::Message) -> bool {
+    let calls = ["tool_calls", "function_call"].iter().any(|field| message.contains_key(*field));
+    calls || message.get("refusal").is_some_and(Value::is_string)
 }
 
 fn check_part(part: &Value) -> Result<(), String> {
     match part.get("type").and_then(Value::as_str) {
         Some("text") if part.get("text").is_some_and(Value::is_string) => Ok(()),
         Some("text") => Err("a part of type \"text\" must have a `text`".into()),
+        Some("refusal") if part.get("refusal").is_some_and(Value::is_string) => Ok(()),
+        Some("refusal") => Err("a part of type \"refusal\" must have a `refusal`".into()),
         Some(other) => Err(format!("a part of type {other:?} is not supported: this server reads text only")),
         None => Err("a part of `content` must be an object with a `type`".into()),
     }

@@ -33,10 +33,15 @@ pub(crate) async fn prompt(
 }
 
 fn conversation(chat: ChatInput) -> Result<Conversation, ApiError> {
+    if chat.messages.is_empty() {
+        return Err(Invalid::NoMessages.into());
+    }
     let ending = ending(&chat)?;
+    let callable = chat.tool_choice.is_none_or(|choice| choice != "none");
     Ok(Conversation {
         messages: chat.messages.into_iter().map(Message::into_inner).collect(),
-        tools: chat.tools,
+        // What the model may not call it does not see, as in TGI; and no tools are none.
+        tools: chat.tools.filter(|tools| callable && !tools.is_empty()),
         tool_prompt: chat.tool_prompt,
         documents: chat.documents,
         kwargs: chat.chat_template_kwargs.unwrap_or_default(),

@@ -37,9 +37,7 @@ pub(crate) struct Chat {
 impl FromJson for ChatBody {
     fn from_json(bytes: &[u8]) -> Result<Self, ApiError> {
         let (common, own) = (Common::from_json(bytes)?, Chat::from_json(bytes)?);
-        // With tools refused, what is left of them must not be in the prompt: TGI shows a template none then.
-        let input = ChatInput { tools: None, ..ChatInput::from_json(bytes)? };
-        Ok(Self { common, own, input, later: Later::from_json(bytes)? })
+        Ok(Self { common, own, input: ChatInput::from_json(bytes)?, later: Later::from_json(bytes)? })
     }
 }
 

@@ -33,7 +33,9 @@ impl Later {
         let (tools, structured) = (self.tools(), self.structured());
         match (tools, structured) {
             (Some(_), Some(_)) => Err(ApiError::Tool(ToolError::WithGrammar)),
-            (Some(field), None) => Err(ApiError::Tool(self.unknown_tool().unwrap_or(ToolError::Later { field }))),
+            (Some((field, choice)), None) => {
+                Err(ApiError::Tool(self.unknown_tool().unwrap_or(ToolError::Later { field, choice })))
+            }
             (None, Some(field)) => Err(Invalid::Structured { field }.into()),
             (None, None) => Ok(()),
         }
@@ -54,14 +56,14 @@ impl Later {
         fields.into_iter().find(|(_, value)| value.is_some()).map(|(field, _)| field)
     }
 
-    /// The field that offers tools which the model may call.
-    fn tools(&self) -> Option<&'static str> {
+    /// The field that offers tools which the model may call, and the one that could forbid it.
+    fn tools(&self) -> Option<(&'static str, &'static str)> {
         let offered = |tools: &Option<Vec<Value>>| tools.as_ref().is_some_and(|tools| !tools.is_empty());
         let allowed = |choice: &Option<Value>| choice.as_ref().is_none_or(|choice| choice != "none");
         if offered(&self.tools) && allowed(&self.tool_choice) {
-            return Some("tools");
+            return Some(("tools", "tool_choice"));
         }
-        (offered(&self.functions) && allowed(&self.function_call)).then_some("functions")
+        (offered(&self.functions) && allowed(&self.function_call)).then_some(("functions", "function_call"))
     }
 
     /// A tool is named that is not among those offered.
@@ -87,8 +89,8 @@ pub(crate) enum ToolError {
     WithGrammar,
     #[error("Tool with name {name} not found. Name one of `tools`")]
     Unknown { name: String },
-    #[error("tool calls are not available in this version. Leave `{field}` out, or set `tool_choice` to \"none\"")]
-    Later { field: &'static str },
+    #[error("tool calls are not available in this version. Leave `{field}` out, or set `{choice}` to \"none\"")]
+    Later { field: &'static str, choice: &'static str },
 }
 
 const SHOWN_CHARS: usize = 100;
@@ -134,10 +136,13 @@ mod tests {
     fn tools_are_tool_errors_and_the_worst_fault_is_told_first() {
         let named = |name: &str| json!({"type": "function", "function": {"name": name}});
         for (body, sentence) in [
-            (json!({"tools": tool()}), "tool calls are not available"),
+            (
+                json!({"tools": tool()}),
+                "tool calls are not available in this version. Leave `tools` out, or set `tool_choice`",
+            ),
             (json!({"tools": tool(), "tool_choice": "required"}), "tool calls are not available"),
             (json!({"tools": tool(), "tool_choice": named("f")}), "tool calls are not available"),
-            (json!({"functions": tool()}), "`functions`"),
+            (json!({"functions": tool()}), "Leave `functions` out, or set `function_call` to \"none\""),
             (json!({"tools": tool(), "tool_choice": named("g")}), "Tool with name g not found"),
             (json!({"tools": tool(), "tool_choice": "g"}), "Tool with name g not found"),
             (json!({"tools": tool(), "response_format": {"type": "json_object"}}), "mutually exclusive"),

@@ -59,12 +59,41 @@ refused! {
     a_string_for_parameters_is_422: r#"{"inputs": "x", "parameters": "y"}"# => 422 "validation", "`parameters`";
     an_array_for_parameters_is_422: r#"{"inputs": "x", "parameters": []}"# => 422 "validation", "`parameters`";
     null_parameters_are_422: r#"{"inputs": "x", "parameters": null}"# => 422 "validation", "`parameters`";
-    deep_nesting_in_inputs_is_422: format!("{{\"inputs\": {}", "[".repeat(100_000)) => 422 "validation", "`inputs`";
-    deep_nesting_in_an_unknown_field_is_400: format!("{{\"inputs\": \"x\", \"y\": {}", "[".repeat(100_000)) => 400 "bad_request", "JSON";
+    deep_nesting_in_inputs_is_400: format!("{{\"inputs\": {}", "[".repeat(100_000)) => 400 "bad_request", "128 levels";
+    deep_nesting_in_an_unknown_field_is_400: deep_in("y", 5000) => 400 "bad_request", "128 levels";
+    nesting_of_128_levels_is_400: deep_in("y", 127) => 400 "bad_request", "128 levels";
+    deep_nesting_in_a_long_body_is_400: deep_in("y", 100_000) => 400 "bad_request", "128 levels";
     deep_nesting_in_a_grammar_is_400: format!(
         "{{\"inputs\": \"x\", \"parameters\": {{\"grammar\": {{\"value\": {}", "[".repeat(100_000)
     ) => 400 "bad_request", "128 levels";
     one_byte_over_the_limit_is_413: vec![b' '; 300_001] => 413 "payload_too_large", "300000 bytes";
+}
+
+/// Good JSON, with so many levels in a field.
+fn deep_in(field: &str, levels: usize) -> String {
+    let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+    format!(r#"{{"inputs": "x", "parameters": {{"max_new_tokens": 1}}, "{field}": {open}{close}}}"#)
+}
+
+#[tokio::test]
+async fn nesting_below_the_limit_is_nobodys_business() {
+    let world = World::new().await;
+    for route in ROUTES {
+        let answer = world.send(post(route, deep_in("y", 126))).await;
+        assert_eq!(answer.status, 200, "{route}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn deep_nesting_is_told_in_the_shape_of_each_route() {
+    let world = World::new().await;
+    for route in ["/v1/completions", "/v1/chat/completions", "/chat_tokenize", "/invocations", "/vertex"] {
+        let answer = world.send(post(route, deep_in("y", 5000))).await;
+        assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (400, "bad_request"), "{route}");
+        let error = &answer.json()["error"];
+        let sentence = error["message"].as_str().or(error.as_str()).unwrap();
+        assert!(sentence.contains("128 levels") && error.is_object() == route.starts_with("/v1"), "{route}: {error}");
+    }
 }
 
 #[tokio::test]

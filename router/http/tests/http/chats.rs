@@ -85,6 +85,46 @@ async fn what_else_a_chat_carries_reaches_the_template() {
 }
 
 #[tokio::test]
+async fn tools_that_may_not_be_called_are_in_no_prompt_of_either_route() {
+    let template = "{% if tools is not none %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}";
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    for fields in [
+        json!({}),
+        json!({"tools": tools, "tool_choice": "none"}),
+        json!({"tools": [], "tool_choice": "auto"}),
+        json!({"tools": [], "tool_choice": null}),
+    ] {
+        let mut body = fields.clone();
+        body["messages"] = hi();
+        body["max_tokens"] = json!(1);
+        let world = World::with(setup(template)).await;
+        let shown = world.post("/chat_tokenize", body.clone()).await.json();
+        assert_eq!(shown["templated_text"], "Hi", "{fields}");
+        let answer = world.post("/v1/chat/completions", body).await.json();
+        assert_eq!(answer["usage"]["prompt_tokens"], 2, "{fields}: {answer}");
+    }
+    let shown = text(template, json!({"messages": hi(), "tools": tools})).await;
+    assert!(shown.contains("\"name\": \"f\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_text_and_so_is_a_part_that_refuses() {
+    let said = |message: Value| json!({"messages": [message], "continue_final_message": false});
+    for message in [
+        json!({"role": "assistant", "content": null, "refusal": "No."}),
+        json!({"role": "assistant", "refusal": "No."}),
+        json!({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}),
+        json!({"role": "assistant", "content": [{"type": "text", "text": "N"}, {"type": "refusal", "refusal": "o."}]}),
+        json!({"role": "assistant", "content": "No.", "refusal": "Never."}),
+    ] {
+        assert_eq!(text(TEMPLATE, said(message.clone())).await, "assistant: No.<|end|>assistant: ", "{message}");
+    }
+    let call = json!({"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}});
+    let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.function_call.name }}{% endfor %}";
+    assert_eq!(text(template, said(call)).await, "assistant: f");
+}
+
+#[tokio::test]
 async fn contents_are_text_or_parts() {
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]);
     assert_eq!(text(TEMPLATE, json!({"messages": parts})).await, "user: ab<|end|>assistant: ");
@@ -123,7 +163,12 @@ async fn a_message_that_is_none_is_refused_with_its_place() {
         (json!({"content": "x"}), "missing field `role`"),
         (json!({"role": 7, "content": "x"}), "`role` must be a text"),
         (json!({"role": "user"}), "missing field `content`"),
-        (json!({"role": "user", "content": null}), "may be null only beside `tool_calls`"),
+        (
+            json!({"role": "user", "content": null}),
+            "may be null only beside `tool_calls`, `function_call` or `refusal`",
+        ),
+        (json!({"role": "assistant", "content": null, "refusal": 7}), "may be null only beside"),
+        (json!({"role": "assistant", "content": [{"type": "refusal"}]}), "must have a `refusal`"),
         (json!({"role": "user", "content": 7}), "a text or a list of parts"),
         (json!({"role": "user", "content": ["x"]}), "must be an object with a `type`"),
         (json!({"role": "user", "content": [{"type": "text"}]}), "must have a `text`"),
@@ -145,6 +190,26 @@ async fn a_chat_has_messages() {
     let answer = ask(setup(TEMPLATE), json!({})).await;
     assert_eq!(answer.status, 422);
     assert!(answer.error().contains("missing field `messages`"), "{}", answer.error());
+}
+
+#[tokio::test]
+async fn a_chat_has_at_least_one_message_on_every_route() {
+    let world = World::with(setup(TEMPLATE)).await;
+    let chat = json!({"messages": [], "max_tokens": 1});
+    for (path, body) in [
+        ("/chat_tokenize", chat.clone()),
+        ("/v1/chat/completions", chat.clone()),
+        ("/invocations", chat.clone()),
+        ("/vertex", json!({"instances": [chat]})),
+    ] {
+        let answer = world.post(path, body).await;
+        assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"), "{path}");
+        let error = &answer.json()["error"];
+        let sentence = error["message"].as_str().or(error.as_str()).unwrap();
+        assert!(sentence.contains("`messages` must hold at least one message"), "{path}: {error}");
+        assert!(path != "/v1/chat/completions" || error["param"] == "messages", "{error}");
+    }
+    world.wait_until_idle().await;
 }
 
 #[tokio::test]
