@@ -245,6 +245,8 @@ fn trace_files(path: &Path) -> Result<TraceFiles, Failure> {
 
 fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
     let limits = &config.limits;
+    let usual = Limits::default();
+    let likely = |usual| limits.max_top_n_tokens.unwrap_or(usual);
     Limits {
         max_concurrent_requests: limits.max_concurrent_requests,
         fair_tenants: agreed.scheduler.policy == PolicyKind::Fair,
@@ -252,7 +254,9 @@ fn http_limits(config: &ServiceConfig, agreed: &Agreed) -> Limits {
         max_stop_sequences: limits.max_stop_sequences,
         max_input_tokens: agreed.max_input.0,
         max_total_tokens: agreed.max_total.0,
-        max_top_n_tokens: limits.max_top_n_tokens,
+        max_top_n_tokens: likely(usual.max_top_n_tokens),
+        max_chat_logprobs: likely(usual.max_chat_logprobs),
+        max_completion_logprobs: likely(usual.max_completion_logprobs),
         max_client_batch_size: limits.max_client_batch_size,
         validation_workers: config.http.validation_workers,
         payload_limit: config.http.payload_limit,

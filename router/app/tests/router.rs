@@ -233,6 +233,30 @@ fn an_answer_that_takes_longer_than_the_request_timeout_is_given_up() {
 }
 
 #[test]
+fn likely_tokens_are_as_many_as_each_api_allows_unless_a_flag_says() {
+    let model = tiny_model();
+    let template = model.path().join("chat.jinja");
+    std::fs::write(&template, "{{ messages[0].content }}").expect("a file");
+    let chat = |top: u32| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "once"}}], "max_tokens": 1, "logprobs": true, "top_logprobs": {top}}}"#
+        )
+    };
+    let completion = |top: u32| format!(r#"{{"prompt": "once", "max_tokens": 1, "logprobs": {top}}}"#);
+    for (flags, chats, completions) in [(&[][..], 20, 5), (&["--max-top-n-tokens", "3"][..], 3, 3)] {
+        let mut router = router(&model, &[&["--chat-template", text(&template)][..], flags].concat());
+        let address = router.address();
+        for (path, body, max) in [
+            ("/v1/chat/completions", &chat as &dyn Fn(u32) -> String, chats),
+            ("/v1/completions", &completion as &dyn Fn(u32) -> String, completions),
+        ] {
+            let status = |top| post(&address, path, &body(top)).0;
+            assert_eq!((status(max), status(max + 1)), (200, 422), "{path} {flags:?}");
+        }
+    }
+}
+
+#[test]
 fn a_silent_stream_gets_comments_and_kserves_routes_are_there_when_asked_for() {
     let model = tiny_model();
     let mut router = router(&model, &["--fake-step-us", "2500000", "--sse-ping-interval", "1", "--kserve"]);

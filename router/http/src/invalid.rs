@@ -70,8 +70,9 @@ pub(crate) enum Invalid {
     StopSequences { max: u32, given: usize },
     #[error("`seed` must not be set when `best_of` > 1. Leave one of the two out")]
     BestOfSeed,
-    #[error("`top_n_tokens` must be >= 0 and <= {max}. Given: {given}. Ask for fewer, or raise --max-top-n-tokens")]
-    TopNTokens { max: u32, given: u32 },
+    /// `field`: as the route calls it.
+    #[error("`{field}` must be >= 0 and <= {max}. Given: {given}. Ask for fewer, or raise --max-top-n-tokens")]
+    TopNTokens { field: &'static str, max: u32, given: u32 },
     #[error("`logit_bias` supports up to {max} tokens. Given: {given}. Send fewer")]
     LogitBiasSize { max: usize, given: usize },
     #[error("`logit_bias` must name token ids below {vocab_size}, the size of the vocabulary. Given: {given}")]
@@ -159,7 +160,7 @@ impl Invalid {
             Self::NoNewTokens | Self::TotalTokens { .. } => "max_new_tokens",
             Self::StopSequences { .. } => "stop",
             Self::BestOfSeed => "seed",
-            Self::TopNTokens { .. } => "top_n_tokens",
+            Self::TopNTokens { field, .. } => field,
             Self::LogitBiasSize { .. } | Self::LogitBiasToken { .. } | Self::LogitBiasValue { .. } => "logit_bias",
             Self::Watermark => "watermark",
             Self::Adapter { .. } => "adapter_id",

@@ -34,6 +34,10 @@ pub struct Limits {
     pub max_total_tokens: u32,
     /// Highest `top_n_tokens`.
     pub max_top_n_tokens: u32,
+    /// Highest `top_logprobs` of a chat.
+    pub max_chat_logprobs: u32,
+    /// Highest `logprobs` of a completion.
+    pub max_completion_logprobs: u32,
     /// Prompts of one request on routes that take a list; shown by `/info`.
     pub max_client_batch_size: u32,
     /// Texts that are tokenized at the same time, each on a thread of its own.
@@ -43,7 +47,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// TGI's defaults; as many workers as cores.
+    /// TGI's defaults, and OpenAI's where a field is OpenAI's; as many workers as cores.
     fn default() -> Self {
         Self {
             max_concurrent_requests: 128,
@@ -53,6 +57,8 @@ impl Default for Limits {
             max_input_tokens: 1023,
             max_total_tokens: 1024,
             max_top_n_tokens: 5,
+            max_chat_logprobs: 20,
+            max_completion_logprobs: 5,
             max_client_batch_size: 4,
             validation_workers: std::thread::available_parallelism().map_or(2, |cores| cores.get() as u32),
             payload_limit: 2_000_000,

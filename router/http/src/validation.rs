@@ -168,8 +168,8 @@ fn check_lengths(p: &Parameters, limits: &Limits) -> Result<(), Invalid> {
 }
 
 fn check_extras(p: &Parameters, limits: &Limits, model: Model<'_>) -> Result<(), Invalid> {
-    let max = limits.max_top_n_tokens;
-    reject(p.top_n_tokens, |n| n > max, |given| Invalid::TopNTokens { max, given })?;
+    let (field, max) = ("top_n_tokens", limits.max_top_n_tokens);
+    reject(p.top_n_tokens, |n| n > max, |given| Invalid::TopNTokens { field, max, given })?;
     check_logit_bias(p, model.vocab_size)?;
     if p.watermark {
         return Err(Invalid::Watermark);

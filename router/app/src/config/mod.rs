@@ -123,7 +123,8 @@ pub struct RequestLimits {
     pub max_total_tokens: Option<Tokens>,
     pub max_best_of: u32,
     pub max_stop_sequences: u32,
-    pub max_top_n_tokens: u32,
+    /// `None`: what the API of each route allows.
+    pub max_top_n_tokens: Option<u32>,
     pub max_client_batch_size: u32,
 }
 

@@ -114,7 +114,7 @@ fn without_flags_the_defaults_of_the_design_hold() {
     assert!(shard.num_threads >= 1);
     let limits = service.limits;
     assert_eq!((limits.max_concurrent_requests, limits.max_best_of), (128, 2));
-    assert_eq!((limits.max_stop_sequences, limits.max_top_n_tokens), (4, 5));
+    assert_eq!((limits.max_stop_sequences, limits.max_top_n_tokens), (4, None));
     assert_eq!((limits.max_input_tokens, limits.max_total_tokens), (None, None));
     let batching = service.batching;
     assert_eq!((batching.max_batch_size, batching.max_batch_prefill_tokens, batching.pool_tokens), (256, None, None));
@@ -177,7 +177,7 @@ fn vllms_names_are_those_of_the_same_knobs() {
     assert_eq!((model.model_id.as_str(), model.hub_cache), ("org/model", Some("/hub".into())));
     assert_eq!((shard.dtype, shard.memory_fraction, shard.block_size), (Dtype::Float16, 0.8, Some(Tokens(16))));
     assert_eq!((service.batching.max_batch_size, service.limits.max_total_tokens), (8, Some(Tokens(4000))));
-    assert_eq!((service.limits.max_top_n_tokens, service.http.address), (7, IpAddr::from([127, 0, 0, 1])));
+    assert_eq!((service.limits.max_top_n_tokens, service.http.address), (Some(7), IpAddr::from([127, 0, 0, 1])));
     assert_eq!(service.http.served_model_names, ["a", "b"]);
     assert!(service.scheduling.no_prefix_cache && !service.scheduling.no_chunked_prefill);
     assert_eq!(service.scheduling.scheduling_policy, crate::flags::scheduling::Policy::Priority);

@@ -31,9 +31,10 @@ pub struct LimitFlags {
     /// Stop sequences of one request.
     #[arg(long, env, value_name = "SEQUENCES", default_value_t = 4)]
     pub max_stop_sequences: u32,
-    /// Most likely tokens that a request may have listed beside each sampled one.
-    #[arg(long, visible_alias = "max-logprobs", env, value_name = "TOKENS", default_value_t = 5)]
-    pub max_top_n_tokens: u32,
+    /// Most likely tokens that a request may have listed beside each sampled one. Default: 5; on OpenAI's routes 20 of a
+    /// chat and 5 of a completion, as there.
+    #[arg(long, visible_alias = "max-logprobs", env, value_name = "TOKENS")]
+    pub max_top_n_tokens: Option<u32>,
     /// Prompts of one completions request.
     #[arg(long, env, value_name = "PROMPTS", default_value_t = 4)]
     pub max_client_batch_size: u32,

@@ -122,6 +122,13 @@ pub(crate) struct Reports {
     pub prompt: bool,
 }
 
+/// The field that asks for likely tokens beside each, and the most that it may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Likely {
+    pub field: &'static str,
+    pub max: u32,
+}
+
 /// How many generations a prompt gets, and how many of them are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choices {
@@ -178,12 +185,17 @@ impl Common {
         prompt_empty: bool,
         choices: Choices,
         reports: Reports,
+        likely: Likely,
         state: &Shared,
         seed: u64,
     ) -> Result<Checked, Invalid> {
         let parameters = self.parameters(reports);
-        let (limits, model) = (&state.limits, state.model());
-        let checked = validation::check(prompt_empty, &parameters, 1, limits, model, Delivery::Whole, seed)?;
+        let limits = Limits { max_top_n_tokens: likely.max, ..state.limits.clone() };
+        let checked = validation::check(prompt_empty, &parameters, 1, &limits, state.model(), Delivery::Whole, seed);
+        let checked = checked.map_err(|invalid| match invalid {
+            Invalid::TopNTokens { max, given, .. } => Invalid::TopNTokens { field: likely.field, max, given },
+            other => other,
+        })?;
         Ok(self.in_openais_manner(checked, choices))
     }
 

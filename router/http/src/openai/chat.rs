@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::body::Reports;
+use super::body::{Likely, Reports};
 use super::chat_body::ChatBody;
 use super::envelope::Enveloped;
 use super::errors::OpenAiErrors;
@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::sse::SentEvent;
-use crate::state::ServerState;
+use crate::state::{Limits, ServerState};
 use crate::terms::HeaderTerms;
 
 /// Answers the last message of a chat.
@@ -109,6 +109,10 @@ impl Dialect for Chats {
     const USAGE_WITH_LAST: bool = false;
     type Choice = ChatChoice;
     type Delta<'a> = ChatDelta<'a>;
+
+    fn likely(limits: &Limits) -> Likely {
+        Likely { field: "top_logprobs", max: limits.max_chat_logprobs }
+    }
 
     fn choice(&self, said: &Said<'_>) -> ChatChoice {
         let logprobs = self.reports.logprobs.then(|| ChatLogprobs::of(&said.answer.tokens, said.tokenizer));

@@ -29,7 +29,7 @@ pub(crate) struct ChatBody {
 pub(crate) struct Chat {
     /// Tell the log-probability of each token.
     pub logprobs: Option<bool>,
-    /// Where `logprobs` is true: tell so many likely tokens beside each, at most `--max-top-n-tokens`.
+    /// Where `logprobs` is true: tell so many likely tokens beside each, at most 20 or `--max-top-n-tokens`.
     #[serde(default, deserialize_with = "whole")]
     pub top_logprobs: Option<u32>,
 }

@@ -8,7 +8,7 @@ use headrace_text::Tokenizer;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::body::Reports;
+use super::body::{Likely, Reports};
 use super::completion_body::CompletionBody;
 use super::envelope::Enveloped;
 use super::errors::OpenAiErrors;
@@ -19,7 +19,7 @@ use crate::call::Call;
 use crate::payload::Payload;
 use crate::request_id::Caller;
 use crate::sse::SentEvent;
-use crate::state::ServerState;
+use crate::state::{Limits, ServerState};
 use crate::terms::HeaderTerms;
 
 /// Continues a prompt, or several.
@@ -88,6 +88,10 @@ impl Dialect for Completions {
     const USAGE_WITH_LAST: bool = true;
     type Choice = CompletionChoice<'static>;
     type Delta<'a> = CompletionChoice<'a>;
+
+    fn likely(limits: &Limits) -> Likely {
+        Likely { field: "logprobs", max: limits.max_completion_logprobs }
+    }
 
     fn choice(&self, said: &Said<'_>) -> CompletionChoice<'static> {
         let mut text = self.echoed(said.prompt, said.tokenizer);

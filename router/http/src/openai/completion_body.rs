@@ -36,7 +36,7 @@ pub(crate) struct Completion {
     /// Begin the answer with the prompt.
     #[serde(default)]
     pub echo: Option<bool>,
-    /// Tell the log-probability of each token, and of so many likely ones beside it.
+    /// Tell the log-probability of each token, and of so many likely ones beside it, at most 5 or `--max-top-n-tokens`.
     #[serde(default, deserialize_with = "whole")]
     pub logprobs: Option<u32>,
     /// Generate so many choices, of which the `n` likeliest are answered.

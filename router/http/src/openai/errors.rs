@@ -123,8 +123,6 @@ impl Route {
         match (field, self) {
             ("inputs", Self::Completions) => Some("prompt"),
             ("inputs", Self::Chat) => Some("messages"),
-            ("top_n_tokens", Self::Completions) => Some("logprobs"),
-            ("top_n_tokens", Self::Chat) => Some("top_logprobs"),
             ("max_new_tokens", _) => Some("max_tokens"),
             ("truncate", _) => Some("truncate_prompt_tokens"),
             _ => None,

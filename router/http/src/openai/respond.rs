@@ -11,7 +11,7 @@ use headrace_scheduler::Tokens;
 use headrace_text::Tokenizer;
 use serde::Serialize;
 
-use super::body::{Choices, Common, Reports};
+use super::body::{Choices, Common, Likely, Reports};
 use super::envelope::Envelope;
 use super::errors::Route;
 use super::models;
@@ -23,6 +23,7 @@ use crate::collect::{Answer, collect};
 use crate::error::ApiError;
 use crate::frames::{Events, Frames};
 use crate::headers::{self, Counts};
+use crate::state::Limits;
 use crate::validation::Delivery;
 use crate::{json, sse};
 
@@ -50,6 +51,8 @@ pub(crate) trait Dialect: Send + 'static {
     /// Borrows the token's text: there is one of these for each token.
     type Delta<'a>: Serialize;
 
+    /// What it may ask of likely tokens.
+    fn likely(limits: &Limits) -> Likely;
     fn choice(&self, said: &Said<'_>) -> Self::Choice;
     fn delta<'a>(&mut self, piece: &Piece<'a>) -> Self::Delta<'a>;
 }
@@ -108,7 +111,8 @@ async fn admit<D: Dialect>(call: &mut Call, asked: &mut Asked<D>) -> Result<Begu
     let choices = asked.common.choices(asked.best_of, prompts.len(), &state.limits)?;
     let permit = enter(call, choices.best_of * prompts.len() as u32)?;
     let empty = prompts.iter().any(Prompt::is_empty);
-    let checked = asked.common.check(empty, choices, asked.reports, &state, rand::random())?;
+    let likely = D::likely(&state.limits);
+    let checked = asked.common.check(empty, choices, asked.reports, likely, &state, rand::random())?;
     let envelope = Envelope::new(&state, D::ID, call.request_id(), model);
     let Admission { checked, prompts } = start(call, permit, prompts, checked).await?;
     Ok(Begun { choices, envelope, seed: checked.shown_seed(0), prompts })

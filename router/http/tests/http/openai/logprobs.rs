@@ -1,10 +1,11 @@
 //! Log-probabilities of both routes.
 
+use headrace_http::Limits;
 use serde_json::{Value, json};
 
-use super::{PROMPT, chat, chat_prompt, chat_world, chunks, complete, completion, converse};
+use super::{PROMPT, chat, chat_prompt, chat_world, chunks, complete, completion, converse, with_template};
 use crate::tokenizer::ids;
-use crate::world::{World, shown};
+use crate::world::{Setup, World, shown};
 
 #[tokio::test]
 async fn a_completions_lists_are_parallel() {
@@ -102,11 +103,29 @@ async fn a_chat_tells_likely_tokens_only_beside_log_probabilities() {
 }
 
 #[tokio::test]
-async fn the_servers_limit_of_likely_tokens_holds_on_both_routes() {
-    let world = chat_world().await;
-    let asked = world.post("/v1/chat/completions", chat(json!({"logprobs": true, "top_logprobs": 6}))).await;
-    assert_eq!((asked.status.as_u16(), &asked.json()["error"]["param"]), (422, &json!("top_logprobs")));
-    let asked = world.post("/v1/completions", completion(json!({"logprobs": 6}))).await;
-    assert_eq!((asked.status.as_u16(), &asked.json()["error"]["param"]), (422, &json!("logprobs")));
-    assert!(asked.json()["error"]["message"].as_str().unwrap().contains("--max-top-n-tokens"));
+async fn each_route_has_its_own_limit_of_likely_tokens_and_names_the_field_that_was_sent() {
+    let limits =
+        Limits { max_top_n_tokens: 1, max_chat_logprobs: 20, max_completion_logprobs: 5, ..Setup::default().limits };
+    let world = World::with(with_template(Setup { limits, ..Setup::default() })).await;
+    let asked = async |path: &str, body: Value| world.post(path, body).await;
+    let top = |n| chat(json!({"logprobs": true, "top_logprobs": n}));
+    let answer = asked("/v1/chat/completions", top(20)).await.json();
+    let first = &answer["choices"][0]["logprobs"]["content"][0];
+    assert_eq!(first["top_logprobs"].as_array().unwrap().len(), 20, "{answer}");
+    assert_eq!(asked("/v1/completions", completion(json!({"logprobs": 5}))).await.status, 200);
+    for (path, body, field, max) in [
+        ("/v1/chat/completions", top(21), "top_logprobs", 20),
+        ("/v1/completions", completion(json!({"logprobs": 6})), "logprobs", 5),
+    ] {
+        let refused = asked(path, body).await;
+        let error = refused.json()["error"].clone();
+        assert_eq!((refused.status.as_u16(), &error["param"]), (422, &json!(field)));
+        let sentence = format!(
+            "`{field}` must be >= 0 and <= {max}. Given: {}. Ask for fewer, or raise --max-top-n-tokens",
+            max + 1
+        );
+        assert!(error["message"].as_str().unwrap().contains(&sentence), "{error}");
+    }
+    let native = json!({"inputs": "x", "parameters": {"details": true, "top_n_tokens": 2}});
+    assert_eq!(asked("/generate", native).await.status, 422);
 }
