@@ -61,6 +61,35 @@ fn what_was_typed_wins_over_the_opposite_variable() {
 }
 
 #[test]
+fn a_containers_hostname_variable_means_every_interface_and_is_shown_so() {
+    let named = Shown::of(&["serve"], &[("HOSTNAME", "abc1234")]);
+    named.assert("hostname", "0.0.0.0", "derived: HOSTNAME is abc1234, which is no IP address");
+    let address = Shown::of(&["serve"], &[("HOSTNAME", "127.0.0.2")]);
+    address.assert("hostname", "127.0.0.2", "variable HOSTNAME");
+}
+
+#[test]
+fn a_value_that_came_by_another_flag_is_shown_under_both() {
+    let shown = Shown::of(&["serve"], &[("MAX_INPUT_LENGTH", "100")]);
+    shown.assert("max-input-tokens", "100", "variable MAX_INPUT_LENGTH");
+    let shown = Shown::of(&["serve", "--allowed-origins", r#"["http://a","http://b"]"#], &[]);
+    shown.assert("cors-allow-origin", "http://a,http://b", "--allowed-origins");
+}
+
+#[test]
+fn counts_are_shown_as_they_hold() {
+    let shown = Shown::of(&["serve", "--max-model-len", "8k", "--max-num-batched-tokens", "2K"], &[]);
+    shown.assert("max-total-tokens", "8000", "--max-model-len");
+    shown.assert("max-num-batched-tokens", "2048", "--max-num-batched-tokens");
+}
+
+#[test]
+fn an_error_about_a_value_names_the_flag_that_gave_it() {
+    let ended = Headrace::start(&["serve", "--max-input-length", "9", "--max-total-tokens", "8"]).wait();
+    assert!(ended.error().ends_with("(--max-input-tokens is set by --max-input-length)"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_secret_is_not_shown() {
     let shown = Shown::of(&["serve", "--hf-token", "hf_secret"], &[]);
     assert!(!shown.0.contains("hf_secret"), "{}", shown.0);

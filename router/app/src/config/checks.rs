@@ -1,6 +1,6 @@
 //! The single checks. Each either proves its claim or names the flags that break it.
 
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -210,7 +210,7 @@ fn prompt_fits_a_step(
 }
 
 /// Refuses what contradicts itself; what has no effect is a warning.
-fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Option<String>, ConfigError> {
+fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Vec<String>, ConfigError> {
     if flags.no_chunked_prefill && flags.target_itl_ms.is_some() {
         return Err(ConfigError::TargetWithoutChunks);
     }
@@ -218,8 +218,20 @@ fn scheduling(flags: &SchedulingFlags, batching: &BatchingFlags) -> Result<Optio
     if let Some(group) = flags.group_size.filter(|&group| group > rows) {
         return Err(ConfigError::GroupAboveRows { group, rows });
     }
-    let idle_group = flags.group_size.is_some() && flags.scheduling_policy != Policy::Static;
-    Ok(idle_group.then(|| "--group-size has no effect: only --scheduling-policy static makes groups".to_owned()))
+    let idle = [
+        (
+            flags.group_size.is_some(),
+            Policy::Static,
+            "--group-size has no effect: only --scheduling-policy static makes groups",
+        ),
+        (
+            flags.window_ms.is_some(),
+            Policy::Dynamic,
+            "--window-ms has no effect: only --scheduling-policy dynamic collects",
+        ),
+    ];
+    let idle = idle.iter().filter(|(given, policy, _)| *given && flags.scheduling_policy != *policy);
+    Ok(idle.map(|&(_, _, warning)| warning.to_owned()).collect())
 }
 
 /// `chunked`: prompts are computed in chunks.
@@ -304,7 +316,7 @@ fn http(flags: HttpFlags) -> Result<HttpConfig, ConfigError> {
         return Err(ConfigError::Origin { given: given.clone() });
     }
     Ok(HttpConfig {
-        address: address(&flags.hostname, flags.hostname_from_environment)?,
+        address: address(&flags.hostname)?,
         port: flags.port,
         served_model_names: flags.served_model_name,
         cors_allow_origin: origins,
@@ -342,13 +354,9 @@ fn is_origin(text: &str) -> bool {
         || printable && text.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && !host.is_empty())
 }
 
-/// A container's HOSTNAME names the container; binding to that address alone would shut out its own localhost.
-fn address(hostname: &str, from_environment: bool) -> Result<IpAddr, ConfigError> {
+fn address(hostname: &str) -> Result<IpAddr, ConfigError> {
     if let Ok(address) = hostname.parse() {
         return Ok(address);
-    }
-    if from_environment {
-        return Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     }
     let unknown = |reason| ConfigError::Hostname { given: hostname.to_owned(), reason };
     let mut found = (hostname, 0).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;

@@ -221,10 +221,15 @@ fn text_generation_inferences_socket_of_the_first_shard_is_a_shard() {
 }
 
 #[test]
-fn a_group_size_without_groups_is_a_warning() {
-    let warned = serve("--group-size 4").service.warnings;
-    assert!(warned.len() == 1 && warned[0].starts_with("--group-size has no effect"), "{warned:?}");
-    assert!(serve("--group-size 4 --scheduling-policy static").service.warnings.is_empty());
+fn a_group_size_without_groups_and_a_window_that_nobody_waits_in_are_a_warning_each() {
+    for (words, flag, policy) in
+        [("--group-size 4", "--group-size", "static"), ("--window-ms 5", "--window-ms", "dynamic")]
+    {
+        let warned = serve(words).service.warnings;
+        assert!(warned.len() == 1 && warned[0].starts_with(&format!("{flag} has no effect")), "{warned:?}");
+        assert!(serve(&format!("{words} --scheduling-policy {policy}")).service.warnings.is_empty());
+    }
+    assert_eq!(serve("--group-size 4 --window-ms 5").service.warnings.len(), 2);
 }
 
 #[test]
@@ -247,15 +252,4 @@ fn a_level_or_a_list_of_modules_with_levels_says_what_to_log() {
 fn a_name_of_this_machine_is_an_address() {
     let address = serve("--hostname localhost").service.http.address;
     assert!(address.is_loopback(), "{address}");
-}
-
-#[test]
-fn a_containers_hostname_variable_means_every_interface() {
-    let words = ["headrace", "serve", "--hostname", "a1b2c3"].map(Into::into);
-    let Command::Serve(mut flags) = flags::parse(words).expect("clap takes the words").command else {
-        panic!("not `serve`")
-    };
-    flags.http.hostname_from_environment = true;
-    let config = check_serve(*flags, &Origins::default(), &[]).expect("taken as 0.0.0.0");
-    assert_eq!(config.service.http.address, IpAddr::from([0, 0, 0, 0]));
 }

@@ -1,11 +1,12 @@
 //! What some words and variables say of other flags.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::error::{Error, ErrorKind};
 
 use super::program::Program;
-use super::{Command, Flags, HttpFlags, Origin, Origins, RouterFlags, ServeFlags};
+use super::{BatchingFlags, Command, Flags, HttpFlags, LimitFlags, Origin, Origins, RouterFlags, ServeFlags};
 
 /// Where SageMaker looks for a server.
 const SAGEMAKER_PORT: u16 = 8080;
@@ -15,12 +16,16 @@ impl Flags {
     pub(super) fn with_implied(mut self, program: Program) -> Result<Self, Error> {
         match &mut self.command {
             Command::Serve(flags) => {
-                note_hostname(&mut flags.http, &self.origins);
+                hostname_of_a_container(&mut flags.http, &mut self.origins);
+                plain_counts(&flags.limits, &flags.batching, &mut self.origins);
+                other_names(&flags.limits, &flags.http, &mut self.origins);
                 model_by_position(flags, &mut self.origins)?;
                 port_of_sagemaker(flags, &mut self.origins);
             }
             Command::Router(flags) => {
-                note_hostname(&mut flags.http, &self.origins);
+                hostname_of_a_container(&mut flags.http, &mut self.origins);
+                plain_counts(&flags.limits, &flags.batching, &mut self.origins);
+                other_names(&flags.limits, &flags.http, &mut self.origins);
                 if program == Program::Router {
                     usual_socket(flags, &mut self.origins);
                 }
@@ -31,9 +36,41 @@ impl Flags {
     }
 }
 
-/// A container's own name is no address that somebody asked for.
-fn note_hostname(http: &mut HttpFlags, origins: &Origins) {
-    http.hostname_from_environment = matches!(origins.origin("hostname"), Some(Origin::Variable(_)));
+/// A container's HOSTNAME names the container, and nobody asked for that address: bound to it alone, the server would shut
+/// out its own localhost.
+fn hostname_of_a_container(http: &mut HttpFlags, origins: &mut Origins) {
+    let set = matches!(origins.origin("hostname"), Some(Origin::Variable(_)));
+    if set && http.hostname.parse::<IpAddr>().is_err() {
+        let how = format!("HOSTNAME is {}, which is no IP address", http.hostname);
+        http.hostname = Ipv4Addr::UNSPECIFIED.to_string();
+        origins.set("hostname", &http.hostname, Origin::Derived(how));
+    }
+}
+
+/// Counts that were written with a unit (`8k`), as numbers.
+fn plain_counts(limits: &LimitFlags, batching: &BatchingFlags, origins: &mut Origins) {
+    let counts =
+        [("max-total-tokens", limits.max_total_tokens), ("max-num-batched-tokens", batching.max_num_batched_tokens)];
+    for (flag, count) in counts {
+        if let (Some(count), Some(origin)) = (count, origins.origin(flag).cloned()) {
+            origins.set(flag, count, origin);
+        }
+    }
+}
+
+/// What was said by another flag of the same meaning; where both were given, the check says which to keep.
+fn other_names(limits: &LimitFlags, http: &HttpFlags, origins: &mut Origins) {
+    let allowed = http.allowed_origins.as_ref().map(|origins| origins.0.join(","));
+    let named = [
+        ("max-input-tokens", "max-input-length", limits.max_input_length.map(|tokens| tokens.to_string())),
+        ("cors-allow-origin", "allowed-origins", allowed),
+    ];
+    for (flag, other, value) in named {
+        let unset = origins.origin(flag) == Some(&Origin::Unset);
+        if let (true, Some(value), Some(origin)) = (unset, value, origins.origin(other).cloned()) {
+            origins.set(flag, value, origin);
+        }
+    }
 }
 
 /// `headrace serve MODEL`. It wins over a variable.

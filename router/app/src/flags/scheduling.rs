@@ -17,8 +17,9 @@ pub struct SchedulingFlags {
     #[arg(long, env, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub group_size: Option<u32>,
     /// Milliseconds that `dynamic` collects requests for, from the first one's arrival, unless its batch is full before.
-    #[arg(long, env, value_name = "MILLISECONDS", default_value = "50", value_parser = milliseconds)]
-    pub window_ms: Micros,
+    /// Default: 50.
+    #[arg(long, env, value_name = "MILLISECONDS", value_parser = milliseconds)]
+    pub window_ms: Option<Micros>,
     /// Cut prompts into chunks so that a step with decode rows is predicted to take no longer than this many
     /// milliseconds. Lower keeps the gaps between tokens short, at the price of later first tokens. Default: chunks are
     /// limited by --max-batch-prefill-tokens only.
@@ -103,7 +104,7 @@ impl SchedulingFlags {
             Policy::Static => PolicyKind::Static {
                 group_size: self.group_size.map_or(max_batch_size, |size| size.min(max_batch_size)),
             },
-            Policy::Dynamic => PolicyKind::Dynamic { window: self.window_ms },
+            Policy::Dynamic => PolicyKind::Dynamic { window: self.window_ms.unwrap_or(USUAL_WINDOW) },
         }
     }
 }
@@ -117,6 +118,9 @@ impl From<Admission> for AdmissionRule {
         }
     }
 }
+
+/// Of `dynamic`.
+const USUAL_WINDOW: Micros = Micros(50_000);
 
 /// Longer times are mistakes: an hour.
 const LONGEST_MS: f64 = 3_600_000.0;
@@ -188,7 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_as_large_as_asked_but_has_no_more_requests_than_rows() {
+    fn a_window_has_its_usual_length_and_a_group_no_more_requests_than_rows() {
+        assert_eq!(config("--scheduling-policy dynamic").policy, PolicyKind::Dynamic { window: Micros(50_000) });
         for (words, group_size) in [("", 16), ("--group-size 4", 4), ("--group-size 99", 16)] {
             let config = config(&format!("--scheduling-policy static {words}"));
             assert_eq!(config.policy, PolicyKind::Static { group_size });

@@ -82,8 +82,6 @@ pub struct HttpFlags {
     /// environment that is no IP address (containers set one) counts as 0.0.0.0.
     #[arg(long, visible_alias = "host", env, value_name = "ADDRESS", default_value = "0.0.0.0")]
     pub hostname: String,
-    #[arg(skip)]
-    pub hostname_from_environment: bool,
     /// Port to listen on; 0 takes a free one, and the ready line says which. Vertex AI's variable AIP_HTTP_PORT and
     /// SageMaker's SAGEMAKER_BIND_TO_PORT win over PORT, which images set.
     #[arg(long, short, env, value_name = "PORT", default_value_t = 3000)]
