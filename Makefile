@@ -14,6 +14,11 @@ ARGS ?=
 SECONDS ?= 600
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
+# What `headrace serve --env` and /info say was built. Only the crate that says so is compiled again for it.
+ifndef GIT_SHA
+GIT_SHA := $(shell git rev-parse HEAD 2>/dev/null)
+endif
+export GIT_SHA
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 HEADRACE := target/release/headrace

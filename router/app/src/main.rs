@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use config::Config;
 use failure::Failure;
 use flags::{Origins, Task};
+use python::Python;
 use signals::Signals;
 
 fn main() -> ExitCode {
@@ -78,7 +79,7 @@ fn run(config: Config) -> Result<(), Failure> {
         logs::install(&service.logs)?;
         service.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         if service.log_environment {
-            tracing::info!("{}", machine::describe());
+            tracing::info!("{}", machine::describe(interpreter(&config).as_ref().map(Python::program)));
         }
     }
     match config {
@@ -87,6 +88,12 @@ fn run(config: Config) -> Result<(), Failure> {
         Config::Simulate(config) => simulate::run(&config),
         Config::Bench(config) => bench::run(*config),
     }
+}
+
+/// The interpreter of the shard that this process starts.
+fn interpreter(config: &Config) -> Option<Python> {
+    let Config::Serve(config) = config else { return None };
+    Some(Python::find(config.shard.python.as_deref(), &std::env::current_exe().ok()?))
 }
 
 /// Runs a server on this thread: shards are tied to the life of the thread that starts them, so it must be the one that

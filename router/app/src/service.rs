@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use crate::config::{ConfigError, HttpConfig, ServiceConfig};
 use crate::defaults::{self, Agreed};
 use crate::failure::{CutOff, Failure};
 use crate::listen::Door;
+use crate::machine;
 use crate::metrics_port::MetricsPort;
 use crate::model::Model;
 use crate::ready::Ready;
@@ -114,7 +114,19 @@ pub async fn start(
     front.open(headrace_http::router(state));
     let metrics_port = MetricsPort::open(config.telemetry.prometheus_port, address, metrics).await;
     timeline.mark("engine and HTTP");
-    tell(&model, &facts, &pool, &agreed, address, &timeline);
+    tell(&pool, &facts, &agreed, &timeline);
+    let ready = Ready {
+        model_id: &model.model_id,
+        address,
+        dtype: &facts.dtype,
+        device: &facts.device,
+        pool: agreed.pool,
+        pool_bytes: pool.pool_bytes,
+        took: timeline.total(),
+        asks_for_key: !config.http.surface.api_keys.is_empty(),
+        json: config.logs.json,
+    };
+    ready.announce();
     let graceful_termination = config.graceful_termination;
     Ok(Service { engine, task, http, stop_http, _metrics_port: metrics_port, exporting, graceful_termination })
 }
@@ -272,8 +284,8 @@ fn server_info(config: &ServiceConfig, model: &ServedModel, facts: &ShardFacts, 
         model_device_type: facts.device.clone(),
         model_pipeline_tag: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        sha: None,
-        docker_label: None,
+        sha: machine::COMMIT.map(str::to_owned),
+        docker_label: machine::DOCKER_LABEL.map(str::to_owned),
         compute_type: config.http.compute_type.clone().unwrap_or_else(|| facts.device.clone()),
         scheduling_policy: agreed.scheduler.policy.name(),
         waiting_served_ratio: config.batching.waiting_served_ratio_permille as f32 / 1000.0,
@@ -301,14 +313,8 @@ fn http_error(ended: Result<io::Result<()>, tokio::task::JoinError>) -> io::Erro
     }
 }
 
-fn tell(
-    model: &ServedModel,
-    facts: &ShardFacts,
-    pool: &PoolReport,
-    agreed: &Agreed,
-    address: SocketAddr,
-    timeline: &Timeline,
-) {
+/// Logs what came of the start.
+fn tell(pool: &PoolReport, facts: &ShardFacts, agreed: &Agreed, timeline: &Timeline) {
     tracing::info!(
         "KV pool: {} blocks of {} tokens, {:.2} GB of {:.2} GB available; a step of {} prompt tokens takes {:.1} ms; \
          max_input_tokens {}, max_total_tokens {}",
@@ -322,16 +328,6 @@ fn tell(
         agreed.max_total,
     );
     tracing::info!("start-up took {timeline}");
-    let ready = Ready {
-        model_id: &model.model_id,
-        address,
-        dtype: &facts.dtype,
-        device: &facts.device,
-        pool: agreed.pool,
-        pool_bytes: pool.pool_bytes,
-        took: timeline.total(),
-    };
-    ready.announce();
 }
 
 #[cfg(test)]

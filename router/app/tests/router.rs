@@ -54,11 +54,12 @@ fn the_log_says_where_the_time_of_the_start_went() {
 #[test]
 fn with_json_output_every_log_line_is_an_object() {
     let model = tiny_model();
-    let mut router = router(&model, &["--json-output"]);
-    router.address();
+    let mut router = router(&model, &["--json-output", "--api-key", "s3cret"]);
+    let ready = [router.line(), router.line()];
+    assert!(ready[0].contains("Headrace serves ") && ready[1].contains("Bearer <your key>"), "{ready:?}");
     let log = router.log();
-    assert!(log.lines().count() >= 2, "{log}");
-    for line in log.lines() {
+    assert!(log.lines().count() >= 2 && !ready[1].contains("s3cret"), "{log}");
+    for line in log.lines().chain(ready.iter().map(String::as_str)) {
         let fields: serde_json::Value = serde_json::from_str(line).expect(line);
         assert!(fields["level"].is_string() && fields["message"].is_string(), "{line}");
     }

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Headrace, text, tiny_model};
+use harness::{Headrace, pretend_python, text, tiny_model};
 
 /// Flags of the launcher, with a value that a script may give; `""`: a switch.
 const LAUNCHER: &[(&str, &str)] = &[
@@ -189,6 +189,13 @@ fn every_variable_without_a_flag_is_taken() {
 fn the_environment_is_described_for_a_report() {
     let ended = Headrace::start(&["serve", "-e", "--model-id", "org/model", "--python", "/bin/false"]).wait();
     assert!(ended.stderr.contains("Runtime environment:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\nPython: N/A\n"), "{}", ended.stderr);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let python =
+        pretend_python(folder.path(), "case $1 in -c) echo 3.12.7; echo 2.15.0+cpu; echo 0.1.0; exit;; esac; exit 1");
+    let ended = Headrace::start(&["serve", "--env", "--model-id", "org/model", "--python", &python]).wait();
+    let versions = "\nPython: 3.12.7\ntorch: 2.15.0+cpu\nheadrace-server: 0.1.0\n";
+    assert!(ended.stderr.contains(versions), "{}", ended.stderr);
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl ApiKeys {
         Self(keys.into_iter().map(|key| Sha256::digest(key).into()).collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

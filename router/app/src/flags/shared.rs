@@ -124,7 +124,8 @@ pub struct HttpFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs and shutdown")]
 pub struct ProcessFlags {
-    /// One JSON object per log line instead of text. Logs go to standard error either way.
+    /// One JSON object per log line instead of text, the two lines on standard output that say the server is ready among
+    /// them. Logs go to standard error either way.
     #[arg(long, env, value_parser = BoolishValueParser::new())]
     pub json_output: bool,
     /// Colours in the text log. Default: on a terminal.
@@ -140,7 +141,8 @@ pub struct ProcessFlags {
     /// reads. No text and no token ids; the last eight files of 32 MB are kept.
     #[arg(long, env, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Log what this runs on before anything starts: versions, Python, GPUs. For reports of bugs.
+    /// Log what this runs on before anything starts: the versions of this program, of the Python that runs the shard and of
+    /// its torch, the commit that was built, GPUs. For reports of bugs.
     #[arg(long, short)]
     pub env: bool,
     /// Seconds a shard has to answer one step before it counts as dead.
