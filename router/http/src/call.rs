@@ -170,6 +170,7 @@ impl Call {
 
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
+        self.caller.note();
         let requests = &self.state.requests;
         requests.failure(error.failure());
         match error {

@@ -50,8 +50,8 @@ pub(crate) enum ApiError {
     /// The JSON is right and its types are not.
     #[error("Input validation error: `{path}`: {reason}")]
     WrongType { path: String, reason: String },
-    #[error("The body is not valid JSON: {reason}. Send one JSON object in UTF-8, such as {EXAMPLE}")]
-    NotJson { reason: String },
+    #[error("The body is not valid JSON: {reason}. Send one JSON object in UTF-8, such as {example}")]
+    NotJson { reason: String, example: &'static str },
     #[error("The content-type must be application/json. Given: {given}. Send `-H 'content-type: application/json'`")]
     MediaType { given: String },
     #[error(
@@ -121,12 +121,17 @@ pub(crate) enum ApiError {
 impl ApiError {
     /// Nothing is at the request's path.
     pub fn no_route(method: &Method, uri: &Uri) -> Self {
-        Self::NoRoute { method: method.clone(), path: shown_path(uri) }
+        Self::NoRoute { method: method.clone(), path: Self::shown_path(uri) }
     }
 
     /// What is at the request's path has other methods.
     pub fn wrong_method(method: &Method, uri: &Uri) -> Self {
-        Self::Method { method: method.clone(), path: shown_path(uri) }
+        Self::Method { method: method.clone(), path: Self::shown_path(uri) }
+    }
+
+    /// The beginning of a path that somebody asked for.
+    pub fn shown_path(uri: &Uri) -> String {
+        uri.path().chars().take(SHOWN_CHARS).collect()
     }
 
     pub fn status(&self) -> StatusCode {
@@ -306,16 +311,10 @@ impl IntoResponse for ApiError {
         let json = [(header::CONTENT_TYPE, "application/json")];
         let mut response = (self.status(), json, json::bytes(&self.body())).into_response();
         response.headers_mut().extend(self.header());
-        // For routes whose errors have another shape.
+        // For routes whose errors have another shape, and for the log.
         response.extensions_mut().insert(self);
         response
     }
-}
-
-const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;
-
-fn shown_path(uri: &Uri) -> String {
-    uri.path().chars().take(SHOWN_CHARS).collect()
 }
 
 const SHOWN_CHARS: usize = 100;

@@ -39,6 +39,7 @@ impl<T: FromJson> FromRequest<ServerState> for Payload<T> {
 
     async fn from_request(request: Request, state: &ServerState) -> Result<Self, ApiError> {
         let limit = state.limits.payload_limit;
+        let example = example(request.uri().path());
         let coding = match check_head(request.headers(), limit) {
             Ok(coding) => coding,
             Err(error) => {
@@ -49,12 +50,29 @@ impl<T: FromJson> FromRequest<ServerState> for Payload<T> {
         let bytes = read(request.into_body(), limit).await?;
         let received = Instant::now();
         let body = match short(&bytes, coding, limit)? {
-            Some(content) => shallow(&content)?,
-            None => state.tokenization.run(limit, move || shallow(&coding.decode(bytes, limit)?)).await??,
+            Some(content) => shallow(&content),
+            None => state.tokenization.run(limit, move || shallow(&coding.decode(bytes, limit)?)).await?,
         };
+        let body = body.map_err(|error| match error {
+            ApiError::NotJson { reason, .. } => ApiError::NotJson { reason, example },
+            other => other,
+        })?;
         Ok(Self { body, received })
     }
 }
+
+/// A body that the route takes.
+fn example(path: &str) -> &'static str {
+    match path {
+        "/v1/completions" => r#"{"prompt": "Hello"}"#,
+        "/v1/chat/completions" | "/chat_tokenize" => r#"{"messages": [{"role": "user", "content": "Hello"}]}"#,
+        "/vertex" => r#"{"instances": [{"inputs": "Hello"}]}"#,
+        _ if path.starts_with("/v2/") => r#"{"inputs": [{"name": "prompt", "data": ["Hello"]}]}"#,
+        _ => EXAMPLE,
+    }
+}
+
+const EXAMPLE: &str = r#"{"inputs": "Hello"}"#;
 
 /// The content of a body that is soon decoded and parsed; `None`: it is a long one.
 fn short(bytes: &Bytes, coding: Coding, limit: usize) -> Result<Option<Bytes>, ApiError> {
@@ -168,14 +186,19 @@ fn nests_too_deep(json: &[u8]) -> bool {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| ApiError::NotJson { reason: error.to_string() })?;
+    let text = std::str::from_utf8(bytes).map_err(|error| not_json(error.to_string()))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let object: Object<T> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         rejection(path, error.inner())
     })?;
-    json.end().map_err(|error| ApiError::NotJson { reason: error.to_string() })?;
+    json.end().map_err(|error| not_json(error.to_string()))?;
     Ok(object.0)
+}
+
+/// Which route it was is known outside.
+fn not_json(reason: String) -> ApiError {
+    ApiError::NotJson { reason, example: EXAMPLE }
 }
 
 fn rejection(path: String, error: &serde_json::Error) -> ApiError {
@@ -184,7 +207,7 @@ fn rejection(path: String, error: &serde_json::Error) -> ApiError {
         Category::Data if path == "." => ApiError::WrongType { path: "body".into(), reason },
         Category::Data => ApiError::WrongType { path: shorten(&path), reason },
         Category::Syntax if reason.starts_with("recursion limit exceeded") => ApiError::TooDeep,
-        Category::Syntax | Category::Eof | Category::Io => ApiError::NotJson { reason },
+        Category::Syntax | Category::Eof | Category::Io => not_json(reason),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
@@ -10,27 +11,55 @@ use axum::middleware::Next;
 use axum::response::Response;
 use headrace_telemetry::TraceContext;
 
+use crate::error::ApiError;
 use crate::stall::Stalled;
 use crate::traces;
 
-/// Puts the id into the request's extensions and on the answer.
+/// Puts the id into the request's extensions and on the answer, and sees to it that a refusal has its line in the log,
+/// whoever refuses.
 pub(crate) async fn middleware(mut request: Request, next: Next) -> Response {
     let given = request.headers().get(&HEADER).filter(|value| is_plain(value)).cloned();
     let id = given.unwrap_or_else(draw);
-    request.extensions_mut().insert(RequestId(id.clone()));
+    let noted = Noted::default();
+    request.extensions_mut().insert(RequestId(id.clone(), noted.clone()));
+    let (route, uri) = (request.extensions().get::<MatchedPath>().cloned(), request.uri().clone());
     let mut response = next.run(request).await;
+    if let Some(error) = response.extensions().get::<ApiError>()
+        && error.status().is_client_error()
+        && !noted.get()
+    {
+        let route = route.as_ref().map_or_else(|| ApiError::shown_path(&uri), |route| route.as_str().to_owned());
+        // As of requests that got further: the sentence may repeat what the client sent.
+        tracing::info!(
+            route = &*route,
+            request_id = id.to_str().unwrap_or_default(),
+            error_type = error.error_type(),
+            "Refused"
+        );
+    }
     response.headers_mut().insert(HEADER, id);
     response
 }
 
 #[derive(Clone)]
-struct RequestId(HeaderValue);
+struct RequestId(HeaderValue, Noted);
+
+/// Whether the log has a line on how the request ended.
+#[derive(Clone, Default)]
+struct Noted(Arc<AtomicBool>);
+
+impl Noted {
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Who asks, and for what: what log lines begin with.
 #[derive(Clone)]
 pub(crate) struct Caller {
     route: Arc<str>,
     id: HeaderValue,
+    noted: Noted,
     stalled: Stalled,
     trace: Option<TraceContext>,
 }
@@ -49,6 +78,11 @@ impl Caller {
         self.trace.as_ref()
     }
 
+    /// The log has its line.
+    pub fn note(&self) {
+        self.noted.0.store(true, Ordering::Relaxed);
+    }
+
     /// Its connection ended because it took nothing of what was sent.
     pub fn stalled(&self) -> bool {
         self.stalled.get()
@@ -60,9 +94,10 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         let route = parts.extensions.get::<MatchedPath>().map_or_else(|| parts.uri.path(), MatchedPath::as_str);
-        let id = parts.extensions.get::<RequestId>().map_or_else(draw, |id| id.0.clone());
+        let known = parts.extensions.get::<RequestId>().cloned();
+        let RequestId(id, noted) = known.unwrap_or_else(|| RequestId(draw(), Noted::default()));
         let stalled = parts.extensions.get::<Stalled>().cloned().unwrap_or_default();
-        Ok(Self { route: route.into(), id, stalled, trace: traces::context(&parts.headers) })
+        Ok(Self { route: route.into(), id, noted, stalled, trace: traces::context(&parts.headers) })
     }
 }
 

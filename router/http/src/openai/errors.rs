@@ -44,10 +44,9 @@ const UNKNOWN_MODEL: &[(StatusCode, &str)] = &[(StatusCode::NOT_FOUND, "There is
 pub(crate) async fn middleware(request: Request, next: Next) -> Response {
     let route = Route::of(request.uri().path());
     let mut response = next.run(request).await;
-    if let Some(error) = response.extensions_mut().remove::<ApiError>()
-        && let Some(route) = route
-    {
-        *response.body_mut() = Body::from(json::bytes(&route.body(&error)));
+    let body = route.zip(response.extensions().get::<ApiError>()).map(|(route, error)| json::bytes(&route.body(error)));
+    if let Some(body) = body {
+        *response.body_mut() = Body::from(body);
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     response

@@ -34,7 +34,7 @@ pub(crate) async fn models(State(state): State<ServerState>) -> Response {
     responses((status = OK, description = "The model", body = Model), ModelErrors)
 )]
 pub(crate) async fn model(State(state): State<ServerState>, InPath(id): InPath<String>) -> Result<Response, ApiError> {
-    match is_known(&state.info, &id) {
+    match is_known(&state.info, &id) || id == TGI {
         true => Ok(answer(&Model::new(&state, &id))),
         false => Err(unknown(&id)),
     }

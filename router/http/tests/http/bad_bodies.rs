@@ -4,9 +4,11 @@ use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use futures::stream;
+use headrace_http::Surface;
 use serde_json::json;
 
-use crate::world::{Answer, World, post};
+use crate::openai::with_template;
+use crate::world::{Answer, Setup, World, post};
 
 const ROUTES: [&str; 4] = ["/generate", "/generate_stream", "/", "/tokenize"];
 
@@ -93,6 +95,22 @@ async fn deep_nesting_is_told_in_the_shape_of_each_route() {
         let error = &answer.json()["error"];
         let sentence = error["message"].as_str().or(error.as_str()).unwrap();
         assert!(sentence.contains("128 levels") && error.is_object() == route.starts_with("/v1"), "{route}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_told_with_a_body_that_its_route_takes() {
+    let surface = Surface { kserve: true, ..Surface::default() };
+    let world = World::with(with_template(Setup { surface, ..Setup::default() })).await;
+    let openai = ["/v1/completions", "/v1/chat/completions", "/chat_tokenize", "/vertex", "/invocations"];
+    for route in ROUTES.into_iter().chain(openai).chain(["/v2/models/m/versions/1/infer"]) {
+        let refused = world.send(post(route, "{")).await;
+        assert_eq!(refused.status, 400, "{route}");
+        let error = &refused.json()["error"];
+        let sentence = error["message"].as_str().or(error.as_str()).unwrap();
+        let example = sentence.split_once("such as ").unwrap().1.to_owned();
+        let taken = world.send(post(route, example.clone())).await;
+        assert_eq!(taken.status, 200, "{route}: {example}: {}", taken.text);
     }
 }
 

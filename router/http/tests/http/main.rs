@@ -15,6 +15,7 @@ mod kserve;
 mod leaving;
 mod limits;
 mod live;
+mod log;
 mod methods;
 mod openai;
 mod probes;

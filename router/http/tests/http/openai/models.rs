@@ -28,6 +28,7 @@ async fn one_model_is_found_by_name_slashes_and_all_and_others_are_404() {
     for path in ["/v1/models/org/model", "/v1/models/org%2Fmodel"] {
         assert_eq!(world.get(path).await.json()["id"], "org/model");
     }
+    assert_eq!(world.get("/v1/models/tgi").await.json()["id"], "tgi", "requests may name it so");
     let missing = world.get("/v1/models/nope").await;
     assert_eq!((missing.status.as_u16(), missing.error_type().as_str()), (404, "not_found"));
     assert_eq!(missing.json()["error"]["code"], "model_not_found");

@@ -1,0 +1,100 @@
+//! The log's line of a request that is refused, wherever that happens.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::Request;
+use headrace_http::{ApiKeys, Surface};
+use serde_json::json;
+use tracing::subscriber::DefaultGuard;
+
+use crate::openai::with_template;
+use crate::world::{Setup, World, post};
+
+/// In everything that a client sends but paths.
+const SECRET: &str = "zanzibar";
+
+/// What this thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn begin() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        (log, tracing::subscriber::set_default(lines.finish()))
+    }
+
+    fn lines(&self, part: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn each_refusal_is_one_line_and_shows_nothing_of_a_body() {
+    let (log, _guard) = Log::begin();
+    let surface = Surface { api_keys: ApiKeys::new(["key"]), ..Surface::default() };
+    let world = World::with(with_template(Setup { surface, ..Setup::default() })).await;
+    let text = |path: &str| Request::post(path).header("content-type", "text/plain").body(Body::from(SECRET)).unwrap();
+    let json = |path: &str, body: serde_json::Value| post(path, body.to_string());
+    let keyless = post("/generate", json!({"inputs": SECRET}).to_string());
+    let cases = [
+        (keyless, "/generate", "unauthorized"),
+        (json("/nowhere", json!({"inputs": SECRET})), "/nowhere", "not_found"),
+        (Request::get("/generate").body(Body::empty()).unwrap(), "/generate", "method_not_allowed"),
+        (text("/generate"), "/generate", "unsupported_media_type"),
+        (text("/v1/completions"), "/v1/completions", "unsupported_media_type"),
+        (post("/generate", format!("{{{SECRET}")), "/generate", "bad_request"),
+        (json("/generate", json!({"inputs": {"text": SECRET}})), "/generate", "validation"),
+        (json("/v1/completions", json!({"prompt": [SECRET, 1]})), "/v1/completions", "validation"),
+        (json("/chat_tokenize", json!({"messages": SECRET})), "/chat_tokenize", "validation"),
+        (Request::get(format!("/v1/models/{SECRET}")).body(Body::empty()).unwrap(), "/v1/models/{*id}", "not_found"),
+        // Those that get as far as a call have their line from it.
+        (json("/generate", json!({"inputs": SECRET, "parameters": {"temperature": 0}})), "/generate", "validation"),
+        (
+            json("/v1/completions", json!({"prompt": SECRET, "suffix": SECRET})),
+            "/v1/completions",
+            "suffix not supported",
+        ),
+        (json("/vertex", json!({"instances": [{"inputs": ""}]})), "/vertex", "validation"),
+    ];
+    for (number, (mut request, route, error_type)) in cases.into_iter().enumerate() {
+        let id = format!("request-{number}.");
+        request.headers_mut().insert("x-request-id", id.parse().unwrap());
+        if number > 0 {
+            request.headers_mut().insert("authorization", "Bearer key".parse().unwrap());
+        }
+        let answer = world.send(request).await;
+        assert!(answer.status.is_client_error(), "{route}: {}", answer.status);
+        let lines = log.lines(&id);
+        let [line] = &lines[..] else { panic!("{route} {error_type}: {lines:?}") };
+        let said = format!("Refused route=\"{route}\" request_id=\"{id}\"");
+        assert!(line.contains(" INFO ") && line.contains(&said), "{line}");
+        assert!(line.ends_with(&format!("error_type=\"{error_type}\"")), "{line}");
+    }
+    assert_eq!(log.lines(SECRET), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_answer_and_a_probe_that_fails_are_no_refusals() {
+    let (log, _guard) = Log::begin();
+    let world = World::new().await;
+    world.post("/generate", json!({"inputs": "x", "parameters": {"max_new_tokens": 1}})).await;
+    world.engine.drain();
+    assert_eq!(world.get("/readyz").await.status, 503);
+    assert_eq!((log.lines("Success").len(), log.lines("Refused").len()), (1, 0));
+}
