@@ -21,6 +21,7 @@ use crate::error::ErrorBody;
 use crate::openai::chat::ChatDelta;
 use crate::openai::envelope::Enveloped;
 use crate::openai::errors::{OpenAiErrorBody, Route};
+use crate::routes::live::Sample;
 use crate::surface::Surface;
 use crate::wire::StreamEvent;
 
@@ -35,6 +36,7 @@ pub(crate) fn base() -> OpenApi {
     let mut shapes = Vec::new();
     add::<ErrorBody>(&mut shapes);
     add::<StreamEvent>(&mut shapes);
+    add::<Sample>(&mut shapes);
     add::<OpenAiErrorBody>(&mut shapes);
     add::<ChatDelta>(&mut shapes);
     shapes.push(("ChatChunk".to_owned(), Enveloped::<'_, ChatDelta>::schema()));

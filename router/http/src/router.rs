@@ -29,16 +29,10 @@ pub fn router(state: ServerState) -> Router {
     if !surface.api_keys.is_empty() {
         protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
     }
-    // Not in the document: it has no end.
-    let mut live = get(live::live);
-    if !surface.api_keys.is_empty() {
-        live = live.route_layer(from_fn_with_state(state.clone(), auth::middleware));
-    }
     let (routes, document) = documented(open(surface).merge(protected)).split_for_parts();
     let vertex_ai = surface.vertex_ai.clone();
     let routes = routes
         .route("/api-doc/openapi.json", openapi::route(document))
-        .route("/live", live)
         .route("/docs", get(docs::to_folder))
         .route("/docs/", get(docs::index))
         .route("/docs/{*file}", get(docs::file))
@@ -89,7 +83,8 @@ fn protected(surface: &Surface) -> OpenApiRouter<ServerState> {
         .routes(routes!(completion::completions))
         .routes(routes!(chat::chat_completions))
         .routes(routes!(invocations::invocations))
-        .routes(routes!(vertex::vertex));
+        .routes(routes!(vertex::vertex))
+        .routes(routes!(live::live));
     if surface.kserve {
         routes = routes.merge(kserve::protected());
     }

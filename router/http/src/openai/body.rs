@@ -8,6 +8,7 @@ use std::fmt;
 use headrace_engine::StopText;
 use headrace_text::SpecialTokens;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
 use super::logit_bias::{LogitBias, LogitBiasShape};
@@ -103,6 +104,18 @@ pub(crate) struct Common {
     /// Requests share cached prefixes only with those of the same salt.
     #[schema(min_length = 1, max_length = 64)]
     pub cache_salt: Option<String>,
+    /// Taken, and not read.
+    #[schema(value_type = Option<Object>)]
+    #[allow(dead_code, reason = "OpenAI's clients send it")]
+    pub metadata: Option<IgnoredAny>,
+    /// Taken, and not read: `x-tenant-id` says who asks.
+    #[schema(value_type = Option<String>)]
+    #[allow(dead_code, reason = "OpenAI's clients send it")]
+    pub user: Option<IgnoredAny>,
+    /// Taken, and not read: `priority` says how urgent it is.
+    #[schema(value_type = Option<String>)]
+    #[allow(dead_code, reason = "OpenAI's clients send it")]
+    pub service_tier: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]

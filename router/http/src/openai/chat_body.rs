@@ -20,7 +20,7 @@ pub(crate) struct ChatBody {
     pub own: Chat,
     #[serde(flatten)]
     pub input: ChatInput,
-    #[schema(ignore)]
+    #[serde(flatten)]
     pub later: Later,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct CompletionBody {
     pub common: Common,
     #[serde(flatten)]
     pub own: Completion,
-    #[schema(ignore)]
+    #[serde(flatten)]
     pub later: Later,
 }
 

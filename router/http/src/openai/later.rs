@@ -7,25 +7,49 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::invalid::Invalid;
+use crate::parameters::Grammar;
 
-/// The fields that ask for it, of both routes.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// What asks for structured output or offers tools, on both routes.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
+#[schema(as = StructuredOutput)]
 pub(crate) struct Later {
+    /// Text. Structured output is not available in this version: any other type is refused.
+    #[schema(value_type = Option<ResponseFormat>)]
     response_format: Option<Value>,
+    /// Not available in this version: refused.
+    #[schema(value_type = Option<Grammar>)]
     grammar: Option<Value>,
+    #[schema(ignore)]
     structured_outputs: Option<Value>,
+    #[schema(ignore)]
     guided_json: Option<Value>,
+    #[schema(ignore)]
     guided_regex: Option<Value>,
+    #[schema(ignore)]
     guided_choice: Option<Value>,
+    #[schema(ignore)]
     guided_grammar: Option<Value>,
+    #[schema(ignore)]
     tools: Option<Vec<Value>>,
+    #[schema(ignore)]
     tool_choice: Option<Value>,
+    #[schema(ignore)]
     functions: Option<Vec<Value>>,
+    #[schema(ignore)]
     function_call: Option<Value>,
+}
+
+/// What is taken of `response_format`.
+#[derive(ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is of use")]
+enum ResponseFormat {
+    Text,
 }
 
 impl Later {

@@ -30,7 +30,14 @@ pub(crate) async fn ping(state: State<ServerState>) -> Result<StatusCode, ApiErr
 }
 
 /// `/health`, under the shortest name; for browsers, a page to try the server and see how busy it is.
-#[utoipa::path(get, path = "/", tag = "Server", responses((status = OK, description = "Healthy"), HealthErrors))]
+#[utoipa::path(
+    get, path = "/", tag = "Server",
+    responses(
+        (status = OK, description = "Healthy, and nothing else; or the page, where `accept` names `text/html`",
+            body = String, content_type = "text/html"),
+        HealthErrors,
+    )
+)]
 pub(crate) async fn root(state: State<ServerState>, headers: HeaderMap) -> Response {
     if page::is_wanted(&headers) { page::page() } else { health(state).await.into_response() }
 }

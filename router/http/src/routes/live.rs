@@ -2,12 +2,13 @@
 //!
 //! Each viewer reads numbers that the engine publishes anyway: nobody watching costs nothing.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream};
@@ -16,11 +17,23 @@ use headrace_telemetry::{Gauge, table};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use utoipa::openapi::{self, RefOr};
+use utoipa::{IntoResponses, ToSchema};
 
-use crate::error::ApiError;
-use crate::sse;
+use crate::error::{ApiError, ErrorBody};
+use crate::openapi::errors;
+use crate::sse::{self, SentEvent};
 use crate::state::ServerState;
 
+/// How busy the server is, once a second.
+#[utoipa::path(
+    get, path = "/live", tag = "Server", operation_id = "live_view",
+    responses(
+        (status = OK, description = "Server-sent events, as long as the server and the client are there: the data of each \
+            is a `LiveSample`", body = SentEvent, content_type = "text/event-stream"),
+        LiveErrors,
+    )
+)]
 pub(crate) async fn live(State(state): State<ServerState>) -> Response {
     match state.viewers.enter() {
         Some(viewer) => sse::response(HeaderMap::new(), samples(state, viewer)),
@@ -58,15 +71,26 @@ impl Drop for Viewer {
     }
 }
 
+pub(crate) struct LiveErrors;
+
+impl IntoResponses for LiveErrors {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        errors::<ErrorBody>(&[(StatusCode::TOO_MANY_REQUESTS, "All places of viewers are taken")])
+    }
+}
+
 /// What the page shows. Counters since the start; their differences are rates.
-#[derive(Serialize)]
-struct Sample {
+#[derive(Serialize, ToSchema)]
+#[schema(as = LiveSample)]
+pub(crate) struct Sample {
     /// Since this viewer came.
     elapsed_ms: u64,
+    #[schema(example = "serving")]
     state: &'static str,
     /// Rows of the batch that are held: `prefilling` of them compute their prompt, the others decode.
     running: u64,
     prefilling: u64,
+    #[schema(required = true)]
     rows: Option<u32>,
     waiting: u64,
     blocks_held: u32,

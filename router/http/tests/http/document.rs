@@ -32,12 +32,36 @@ async fn every_native_route_is_in_the_document_and_under_tgis_names() {
         ("get", "/ping"),
         ("get", "/info"),
         ("get", "/metrics"),
+        ("get", "/live"),
     ] {
         assert!(document["paths"][path][method]["responses"]["200"].is_object(), "{method} {path}");
     }
-    for name in ["GenerateRequest", "GenerateParameters", "GenerateResponse", "Details", "StreamResponse", "Info"] {
+    for name in
+        ["GenerateRequest", "GenerateParameters", "GenerateResponse", "Details", "StreamResponse", "Info", "LiveSample"]
+    {
         assert!(document["components"]["schemas"][name].is_object(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn what_is_not_json_is_listed_as_what_it_is() {
+    let document = World::new().await.get("/api-doc/openapi.json").await.json();
+    let types = |path: &str| document["paths"][path]["get"]["responses"]["200"]["content"].as_object().unwrap().clone();
+    assert!(types("/").contains_key("text/html") && types("/live").contains_key("text/event-stream"));
+    assert!(document["paths"]["/live"]["get"]["responses"]["429"].is_object());
+}
+
+#[tokio::test]
+async fn a_chat_lists_what_clients_send_whether_it_is_read_or_refused() {
+    let document = World::new().await.get("/api-doc/openapi.json").await.json();
+    let schemas = &document["components"]["schemas"];
+    let parts = schemas["ChatRequest"]["allOf"].as_array().unwrap();
+    let named = parts.iter().filter_map(|part| part["$ref"].as_str()?.rsplit('/').next());
+    let fields: Vec<&String> = named.flat_map(|name| schemas[name]["properties"].as_object().unwrap().keys()).collect();
+    for field in ["messages", "tools", "response_format", "grammar", "metadata", "user", "service_tier"] {
+        assert!(fields.iter().any(|known| *known == field), "{field} is not in {fields:?}");
+    }
+    assert_eq!(schemas["ChatInput"]["properties"]["messages"]["minItems"], 1);
 }
 
 #[tokio::test]
