@@ -65,6 +65,19 @@ def test_a_burst_computes_its_shared_prefix_once(server: Server) -> None:
     assert computed <= 1.05 * (SHARED_WORDS + 32 * (own_tokens + 32 + 8))
 
 
+def test_choices_of_a_question_shorter_than_a_block_compute_it_once(server: Server) -> None:
+    question, choices, length = words(20, seed=9), 4, 3
+    computed_before = server.metric("headrace_step_tokens_sum", 0)
+    body = {"prompt": question, "n": choices, "max_tokens": length, "ignore_eos": True, "temperature": 1.0, "seed": 5}
+    status, answer = server.post("/v1/completions", body)
+    assert status == 200, answer
+    prompt = answer["usage"]["prompt_tokens"]
+    assert 8 < prompt < 32, "it must lie within a block"
+    # All of it once; of the other choices its last token; an answer's last token is not computed.
+    computed = server.metric("headrace_step_tokens_sum") - computed_before
+    assert computed == prompt + (choices - 1) + choices * (length - 1)
+
+
 @pytest.fixture(scope="module")
 def uncached() -> dict[str, list[int]]:
     """Answers of a server without a prefix cache."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from headrace_server.attention.paged import LayerCache, PagedAttention
+from headrace_server.errors import ProtocolError
+from headrace_server.step import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,17 @@ class KvPool:
 
     layers: tuple[LayerCache, ...]
     num_blocks: int
+
+    def copy_blocks(self, pairs: Ints) -> None:
+        """Make the second block of each pair [n, 2] a copy of the first. Raises ProtocolError for unknown blocks."""
+        if len(pairs) == 0:
+            return
+        if pairs.max() >= self.num_blocks:
+            raise ProtocolError(f"a copy names block {pairs.max()}, but the pool has {self.num_blocks}")
+        for layer in self.layers:
+            for cache in (layer.keys, layer.values):
+                blocks = torch.from_numpy(pairs).to(cache.device)
+                cache[blocks[:, 1]] = cache[blocks[:, 0]]
 
 
 def allocate_pool(backend: PagedAttention, num_layers: int, num_blocks: int, dtype: torch.dtype) -> KvPool:

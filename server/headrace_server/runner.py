@@ -64,6 +64,7 @@ class Runner:
             for new in step.new_rows:
                 self._rows.admit(new)
             laid_out = lay_out(step, self._rows)
+            self._pool.copy_blocks(step.copies)
             return self._run(step, laid_out)
         except ProtocolError as error:
             return self._failed(step, str(error))

@@ -37,6 +37,9 @@ class Step:
     decode_rows: Ints  # [decodes]
     table_lengths: Ints  # [rows] blocks of each table
     table_blocks: Ints  # [sum of table_lengths] block ids in logical order
+    copies: Ints = field(
+        default_factory=lambda: np.empty((0, 2), np.int64)
+    )  # [copies, 2] blocks from and to, copied first
 
 
 @dataclass(frozen=True, slots=True)

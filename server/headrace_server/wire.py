@@ -18,13 +18,14 @@ def parse_prefill(message: pb.PrefillStep) -> Step:
         new_rows=tuple(_new_row(row) for row in message.new_rows),
         chunk_rows=_u32(message.chunk_rows, "chunk_rows"),
         chunk_tokens=_u32(message.chunk_tokens, "chunk_tokens"),
+        copies=_pairs(message.copies, "copies"),
     )
 
 
 def parse_decode(message: pb.DecodeStep) -> Step:
     """Raises ProtocolError naming the field that is malformed."""
     nothing = np.empty(0, np.int64)
-    return _step(message, new_rows=(), chunk_rows=nothing, chunk_tokens=nothing)
+    return _step(message, new_rows=(), chunk_rows=nothing, chunk_tokens=nothing, copies=nothing.reshape(0, 2))
 
 
 def parse_filter(message: pb.FilterRows) -> Filter:
@@ -63,6 +64,7 @@ def _step(
     new_rows: tuple[NewRow, ...],
     chunk_rows: NDArray[np.int64],
     chunk_tokens: NDArray[np.int64],
+    copies: NDArray[np.int64],
 ) -> Step:
     decode_rows = _u32(message.decode_rows, "decode_rows")
     lengths = _u32(message.tables.lengths, "tables.lengths")
@@ -81,7 +83,7 @@ def _step(
             f"step {message.step}: the lengths of its block tables add up to {lengths.sum()}, "
             f"but {len(blocks)} blocks were sent"
         )
-    return Step(message.step, new_rows, chunk_rows, chunk_tokens, decode_rows, lengths, blocks)
+    return Step(message.step, new_rows, chunk_rows, chunk_tokens, decode_rows, lengths, blocks, copies)
 
 
 def _new_row(message: pb.NewRow) -> NewRow:
@@ -124,6 +126,13 @@ def _wrapped(value: int) -> int:
 
 def _u32(data: bytes, field: str) -> NDArray[np.int64]:
     return _array(data, "<u4", field).astype(np.int64)
+
+
+def _pairs(data: bytes, field: str) -> NDArray[np.int64]:
+    numbers = _u32(data, field)
+    if len(numbers) % 2:
+        raise ProtocolError(f"{field} has {len(numbers)} numbers, which are not pairs")
+    return numbers.reshape(-1, 2)
 
 
 def _array(data: bytes, dtype: str, field: str) -> NDArray:

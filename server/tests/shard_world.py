@@ -54,6 +54,7 @@ class World:
         self.free = list(range(num_blocks))
         random.Random(seed).shuffle(self.free)  # neighbours in a sequence are strangers in the pool
         self.rows: dict[int, Held] = {}
+        self.copies: list[tuple[int, int]] = []
         self.steps = 0
         self.epochs = 0
 
@@ -67,7 +68,8 @@ class World:
         shared: dict[int, tuple[int, int]] | None = None,
     ) -> StepResult:
         """One step: `new` row → (tokens, parameters); `chunks` row → tokens; `decodes` rows; `shared` new row → (row
-        whose blocks it starts with, tokens that are computed in them: whole blocks)."""
+        whose blocks it starts with, tokens that are computed in them: of a block that is not whole it gets a copy)."""
+        self.copies = []
         chunks = chunks or {}
         new_rows = tuple(
             self._admit(row, *what, (generated or {}).get(row, 0), *(shared or {}).get(row, (row, 0)))
@@ -83,6 +85,7 @@ class World:
             decode_rows=np.array(decodes, np.int64),
             table_lengths=np.array([len(table) for table in tables]),
             table_blocks=np.array([block for table in tables for block in table], np.int64),
+            copies=np.array(self.copies, np.int64).reshape(-1, 2),
         )
         result = self.runner.execute(step)
         self._note(result, chunks, decodes)
@@ -130,6 +133,9 @@ class World:
     ) -> NewRow:
         self.epochs += 1
         blocks = self.rows[first].blocks[: computed // BLOCK_SIZE] if computed else []
+        if computed % BLOCK_SIZE:
+            self.copies.append((self.rows[first].blocks[len(blocks)], self.free.pop()))
+            blocks = [*blocks, self.copies[-1][1]]
         self.rows[row] = Held(list(tokens), len(tokens) - generated, list(blocks), computed)
         return NewRow(row, self.epochs, np.array(tokens, np.int64), generated, computed, parameters)
 

@@ -85,3 +85,29 @@ def test_a_row_with_nothing_left_to_compute_fails_alone(runner: Runner) -> None:
     result = world.step(new={1: (SHARED, SamplingParameters())}, chunks={1: 1}, decodes=[0], shared=shared)
     assert list(result.row_errors) == [1]
     assert "num_computed 16 leaves nothing to compute of 16 tokens" in result.row_errors[1]
+
+
+@pytest.mark.parametrize("computed", [BLOCK_SIZE // 2, len(SHARED) + 4])
+def test_a_row_starts_from_a_copy_of_the_block_in_which_the_other_goes_on(runner: Runner, computed: int) -> None:
+    """Another choice of one question: what both write behind the prompt stays their own."""
+    prompt = FIRST[: computed + 1]
+    world = World(runner)
+    world.step(new={1: (prompt, WATCHED)}, chunks={1: computed})
+    alone = what_follows(world, [world.step(chunks={1: 1})])
+    world = World(runner)
+    world.step(new={0: (prompt, WATCHED)}, chunks={0: computed})
+    world.step(chunks={0: 1})
+    world.step(decodes=[0])
+    copied = world.step(new={1: (prompt, WATCHED)}, chunks={1: 1}, shared={1: (0, computed)})
+    world.step(decodes=[0])
+    assert what_follows(world, [copied]) == alone
+    assert world.rows[0].answer == world.rows[1].answer[: len(world.rows[0].answer)]
+
+
+def test_a_copy_of_a_block_that_the_pool_does_not_have_fails_the_step(runner: Runner) -> None:
+    world = World(runner)
+    world.step(new={0: (FIRST, SamplingParameters())}, chunks={0: len(FIRST)})
+    world.rows[0].blocks[-1] = 10_000
+    result = world.step(new={1: (FIRST, SamplingParameters())}, chunks={1: 1}, shared={1: (0, len(FIRST) - 1)})
+    assert result.error is not None
+    assert "a copy names block 10000, but the pool has" in result.error

@@ -31,8 +31,9 @@ def test_a_prefill_step_arrives_whole() -> None:
     row = pb.NewRow(
         row=3, epoch=2**64 - 2, token_ids=packed(1, 2, 2**32 - 1), num_generated=1, num_computed=2, sampling=sampling
     )
-    step = wire.parse_prefill(prefill(new_rows=[row]))
+    step = wire.parse_prefill(prefill(new_rows=[row], copies=packed(6, 2, 7, 1)))
     assert step.number == 7
+    assert step.copies.tolist() == [[6, 2], [7, 1]]
     assert (step.chunk_rows.tolist(), step.chunk_tokens.tolist(), step.decode_rows.tolist()) == ([3, 4], [10, 2], [5])
     assert (step.table_lengths.tolist(), step.table_blocks.tolist()) == ([2, 1, 1], [8, 9, 1, 2])
     (new,) = step.new_rows
@@ -66,8 +67,9 @@ def test_absent_and_zero_are_not_the_same() -> None:
         ({"tables": tables([1])}, "3 rows and 1 block tables"),
         ({"tables": pb.BlockTables(lengths=packed(1, 1, 5), blocks=packed(1, 2))}, "add up to 7, but 2 blocks"),
         ({"new_rows": [pb.NewRow(token_ids=b"abc")]}, "token_ids has 3 bytes"),
+        ({"copies": packed(1, 2, 3)}, "copies has 3 numbers, which are not pairs"),
     ],
-    ids=["ragged", "uneven", "empty", "tables", "blocks", "tokens"],
+    ids=["ragged", "uneven", "empty", "tables", "blocks", "tokens", "pairs"],
 )
 def test_a_malformed_step_names_the_field(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ProtocolError, match=message):

@@ -1,6 +1,6 @@
 //! Who comes and who leaves: submissions, refusals, and readers that are gone.
 
-use headrace_scheduler::{Rejected, Request, Tenant};
+use headrace_scheduler::{Rejected, Request, RequestId, Tenant, TokenId};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -16,15 +16,38 @@ impl Driver {
                 let Submission { requests, submitted, reply } = *submission;
                 // A refusal drops those that were taken before it, and their drop cancels them. So it is where the
                 // caller left: they come back in the error.
-                let taken = requests.into_iter().map(|request| self.submit(request, submitted)).collect();
-                drop(reply.send(taken));
+                drop(reply.send(self.submit_all(requests, submitted)));
             }
             Command::Ping(reply) => drop(reply.send(())),
             Command::Close(reply) => drop(reply.send(self.close())),
         }
     }
 
-    fn submit(&mut self, request: GenerationRequest, submitted: Instant) -> Result<Generation, GenerationError> {
+    /// Choices of one question follow each other: each may start from what the first of them computed.
+    fn submit_all(
+        &mut self,
+        requests: Vec<GenerationRequest>,
+        submitted: Instant,
+    ) -> Result<Vec<Generation>, GenerationError> {
+        let mut taken: Vec<Generation> = Vec::with_capacity(requests.len());
+        let mut first: Option<(RequestId, Vec<TokenId>)> = None;
+        let several = requests.len() > 1;
+        for request in requests {
+            let same = first.as_ref().filter(|(_, prompt)| *prompt == request.prompt).map(|(id, _)| *id);
+            let prompt = (several && same.is_none()).then(|| request.prompt.clone());
+            let generation = self.submit(request, same, submitted)?;
+            first = prompt.map(|prompt| (generation.request(), prompt)).or(first);
+            taken.push(generation);
+        }
+        Ok(taken)
+    }
+
+    fn submit(
+        &mut self,
+        request: GenerationRequest,
+        fork_of: Option<RequestId>,
+        submitted: Instant,
+    ) -> Result<Generation, GenerationError> {
         if !self.published.is_serving() {
             return Err(GenerationError::ShuttingDown);
         }
@@ -39,6 +62,7 @@ impl Driver {
             root: request.terms.cache_root.clone(),
             // A cached beginning is not computed, so it has no log-probabilities.
             reads_cache: !request.sampling.prompt_logprobs,
+            fork_of,
         };
         let id = self.scheduler.submit(plain, self.now()).map_err(|rejected| self.refused(tenant, rejected))?;
         let (deliverer, generation) = Deliverer::new(id, self.stream_buffer, self.departures.clone());

@@ -38,6 +38,11 @@ struct Expiry {
 }
 
 impl Generation {
+    /// Its number in the scheduler.
+    pub(crate) fn request(&self) -> RequestId {
+        self.id
+    }
+
     /// Waits for the next update; `None` after the last one, which is `Finished` or `Failed`.
     ///
     /// When the answer's last token is there, so is its `Finished`: [`try_next`](Self::try_next) right after it yields it.

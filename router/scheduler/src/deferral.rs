@@ -23,6 +23,9 @@ impl Scheduler {
         if !self.config.prefix_cache || !self.sequences[handle].reads_cache {
             return false;
         }
+        if self.waits_for_fork(handle) {
+            return true;
+        }
         if let Some(deferral) = self.queue.get(handle).and_then(|waiting| waiting.deferred) {
             let first = self.sequences.get(deferral.first);
             if first.is_some_and(|first| first.is_running() && first.published < deferral.until) {

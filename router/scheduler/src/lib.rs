@@ -70,6 +70,7 @@ mod deferral;
 mod demand;
 mod event;
 mod forecast;
+mod fork;
 mod gate;
 mod host_pool;
 mod in_flight;
@@ -100,7 +101,7 @@ mod units;
 pub use config::{AdmissionRule, Config, PolicyKind};
 pub use event::{Event, FinishReason};
 pub use least_squares::{TERMS, solve_non_negative};
-pub use plan::{Admission, Chunk, Decode, Entrance, Sample, StepOutcome, StepPlan, SwapIn, SwapOut};
+pub use plan::{Admission, BlockCopy, Chunk, Decode, Entrance, Sample, StepOutcome, StepPlan, SwapIn, SwapOut};
 /// Public for its benchmark only.
 #[doc(hidden)]
 pub use prefix_tree::PrefixTree;

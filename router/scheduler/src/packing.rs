@@ -151,6 +151,7 @@ impl Scheduler {
         sequence.keeps_row = for_good;
         sequence.sit_down(seat, &self.found, self.config.block_size);
         self.swap_in(handle, &mut draft.plan);
+        self.fork(handle, &mut draft.plan);
         let sequence = &self.sequences[handle];
         if sequence.reads_cache && self.config.prefix_cache {
             self.counters.looked_up(sequence.known(), sequence.computed);

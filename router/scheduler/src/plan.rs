@@ -25,6 +25,8 @@ pub struct StepPlan {
     pub swaps_out: Vec<SwapOut>,
     /// Host blocks to copy back, after that and before the forward pass.
     pub swaps_in: Vec<SwapIn>,
+    /// Blocks to copy within the pool, after that and before the forward pass.
+    pub copies: Vec<BlockCopy>,
     /// The block tables of all rows of the step, one after another; `Chunk::blocks` and `Decode::blocks` are ranges of it.
     pub blocks: Vec<BlockId>,
 }
@@ -53,6 +55,13 @@ pub struct SwapOut {
 pub struct SwapIn {
     pub host: HostBlock,
     pub block: BlockId,
+}
+
+/// A row starts with what another wrote: copy on write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    pub from: BlockId,
+    pub to: BlockId,
 }
 
 /// A request gets a row: everything the shard must know of its tokens.
@@ -106,6 +115,7 @@ impl StepPlan {
             decodes: Vec::new(),
             swaps_out: Vec::new(),
             swaps_in: Vec::new(),
+            copies: Vec::new(),
             blocks: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Micros, TokenId, Tokens};
+use crate::units::{Micros, RequestId, TokenId, Tokens};
 
 /// A request as the scheduler sees it: ids and limits, never text or sampling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub struct Request {
     pub root: CacheRoot,
     /// May start from cached blocks. Not for a request that wants something of every prompt position.
     pub reads_cache: bool,
+    /// An earlier request with the very same prompt, another choice of one question: this one may start from a copy of
+    /// what that one computed. The caller vouches for the prompt.
+    pub fork_of: Option<RequestId>,
 }
 
 impl Request {
@@ -38,6 +41,7 @@ impl Request {
             deadline: None,
             root: CacheRoot::default(),
             reads_cache: true,
+            fork_of: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::host_pool::Swapped;
 use crate::request::{CacheRoot, Priority, Request, Tenant};
 use crate::rows::Seat;
-use crate::units::{BlockId, Blocks, Micros, StepId, TokenId, Tokens};
+use crate::units::{BlockId, Blocks, Micros, RequestId, StepId, TokenId, Tokens};
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Sequence {
@@ -24,6 +24,7 @@ pub(crate) struct Sequence {
     pub deadline: Option<Micros>,
     pub root: CacheRoot,
     pub reads_cache: bool,
+    pub fork_of: Option<RequestId>,
     pub arrived: Micros,
     pub place: Place,
     /// Block table; empty unless running.
@@ -80,6 +81,7 @@ impl Sequence {
             deadline: request.deadline,
             root: request.root,
             reads_cache: request.reads_cache,
+            fork_of: request.fork_of,
             arrived,
             place: Place::Waiting,
             blocks: Vec::new(),
@@ -127,6 +129,11 @@ impl Sequence {
 
     pub fn is_prefilling(&self) -> bool {
         self.computed < self.prefill_end
+    }
+
+    /// What its last chunk sampled, in the row that it holds, has landed: so the KV of all before it is there.
+    pub fn has_prefilled(&self) -> bool {
+        self.known() > self.prefill_end
     }
 
     /// Tokens of the prefill that are not planned yet.

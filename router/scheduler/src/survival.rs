@@ -45,8 +45,9 @@ struct Known<'a> {
     done: u64,
     /// Parts of a token.
     token: u64,
-    /// The share of answers that came as far as this one is, if any did.
-    came: u64,
+    /// `SURE` ÷ the share of answers that came as far as this one is, in 2⁻²⁰, rounded up; `None`: none did. A forecast
+    /// asks many times of each row, and a division each time would be most of what it costs.
+    scale: Option<u64>,
 }
 
 impl Default for Histogram {
@@ -112,7 +113,9 @@ impl Histogram {
     /// Of an answer that has `generated` tokens of at most `max_new`.
     pub fn outlook(&mut self, max_new: Tokens, generated: Tokens) -> Outlook<'_> {
         let (come_to, done) = (self.come_to(), part(generated, max_new));
-        let known = Known { come_to, done, token: WHOLE / u64::from(max_new.0.max(1)), came: share_at(come_to, done) };
+        let came = share_at(come_to, done);
+        let scale = (came > 0).then(|| (SURE << 20).div_ceil(came));
+        let known = Known { come_to, done, token: WHOLE / u64::from(max_new.0.max(1)), scale };
         Outlook { left: left(max_new, generated), known: Some(known) }
     }
 }
@@ -128,9 +131,9 @@ impl Outlook<'_> {
         match self.known {
             _ if more >= self.left => 0,
             // Nobody came this far: whoever does is expected to go on.
-            Some(known) if known.came > 0 => {
-                let then = share_at(known.come_to, known.done + u64::from(more.0) * known.token);
-                (then * SURE / known.came).min(SURE)
+            Some(Known { come_to, done, token, scale: Some(scale) }) => {
+                let then = share_at(come_to, done + u64::from(more.0) * token);
+                ((then * scale) >> 20).min(SURE)
             }
             _ => SURE,
         }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod failure;
+mod fork;
 mod life;
 mod order;
 mod overlap;

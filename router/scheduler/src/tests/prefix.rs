@@ -226,7 +226,7 @@ fn computed_until_done(world: &mut World) -> u32 {
 }
 
 #[test]
-fn choices_of_one_request_compute_its_prompt_once_however_short_it_is() {
+fn equal_prompts_share_their_whole_blocks_however_short_they_are() {
     for length in [5, 11, 100] {
         let mut world = World::new(Config { max_batch_prefill_tokens: Tokens(512), ..roomy() });
         for _ in 0..4 {

@@ -45,6 +45,8 @@ pub struct Submission {
     deadline: Option<u64>,
     salted: bool,
     reads_cache: bool,
+    /// Another choice of the newest unfinished question.
+    forks: bool,
 }
 
 prop_compose! {
@@ -59,8 +61,9 @@ prop_compose! {
         deadline in proptest::option::weighted(0.1, 1..60_u64),
         salted in prop::bool::weighted(0.2),
         reads_cache in prop::bool::weighted(0.9),
+        forks in prop::bool::weighted(0.3),
     ) -> Submission {
-        Submission { prompt, eos_at, max_new, ignore_eos, family, tenant, priority, deadline, salted, reads_cache }
+        Submission { prompt, eos_at, max_new, ignore_eos, family, tenant, priority, deadline, salted, reads_cache, forks }
     }
 }
 
@@ -174,7 +177,13 @@ impl World {
         if let Some(index) = of.eos_at {
             prompt[0] = EOS_AT + index;
         }
+        let fork_of = self.unfinished().last().copied().filter(|_| of.forks);
+        if let Some(first) = fork_of {
+            prompt.clone_from(&self.stories[&first].prompt);
+        }
+        let length = prompt.len() as u32;
         let request = Request {
+            fork_of,
             ignore_eos: of.ignore_eos,
             tenant: Tenant(of.tenant),
             priority: Priority::new(of.priority).expect("a band"),
@@ -187,10 +196,10 @@ impl World {
         let refused = self.try_submit(request);
         let holds = match refused {
             Ok(_) => true,
-            Err(Rejected::TooLong { .. }) => of.prompt + of.max_new > self.config.max_total_tokens.0,
+            Err(Rejected::TooLong { .. }) => length + of.max_new > self.config.max_total_tokens.0,
             Err(Rejected::Overloaded(Overload { cause, .. })) => match cause {
                 OverloadCause::Requests { limit } => live >= limit as usize,
-                OverloadCause::QueueTokens { queued, limit, .. } => queued + u64::from(of.prompt) > limit && queued > 0,
+                OverloadCause::QueueTokens { queued, limit, .. } => queued + u64::from(length) > limit && queued > 0,
                 OverloadCause::Deadline { predicted, left } => predicted >= left && of.deadline.is_some(),
                 OverloadCause::Displaced => false,
             },

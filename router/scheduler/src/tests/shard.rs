@@ -108,7 +108,7 @@ impl Shard {
 
     /// Computes the step and panics if the plan is not sound.
     pub fn execute(&mut self, plan: &StepPlan, fault: Option<Fault>) -> Executed {
-        self.swap(plan);
+        self.move_blocks(plan);
         self.admit(plan);
         let rows: Vec<Row> =
             plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row)).collect();
@@ -147,7 +147,7 @@ impl Shard {
         executed
     }
 
-    fn swap(&mut self, plan: &StepPlan) {
+    fn move_blocks(&mut self, plan: &StepPlan) {
         let size = self.block_size as usize;
         let slots = |block: BlockId| block.0 as usize * size..(block.0 as usize + 1) * size;
         for swap in &plan.swaps_out {
@@ -156,6 +156,9 @@ impl Shard {
         for swap in &plan.swaps_in {
             let kept = self.host.get(&swap.host).expect("something was copied there");
             self.slots[slots(swap.block)].copy_from_slice(kept);
+        }
+        for copy in &plan.copies {
+            self.slots.copy_within(slots(copy.from), slots(copy.to).start);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::request::{Priority, Tenant};
 use crate::units::{Blocks, Micros, RequestId, StepId, Tokens};
 
 /// First bytes of every segment: the format and its version.
-pub(crate) const MAGIC: &[u8; 8] = b"hrtrace1";
+pub(crate) const MAGIC: &[u8; 8] = b"hrtrace2";
 
 /// One input of the scheduler, or what it decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,7 @@ pub struct Arrival {
     pub priority: Priority,
     pub deadline: Option<Micros>,
     pub reads_cache: bool,
+    pub fork_of: Option<RequestId>,
 }
 
 /// A plan: who computes which range.
@@ -72,7 +73,7 @@ pub struct PlanRecord {
     pub chunks: Vec<(u64, u32, u32, u32, bool)>,
     /// Request, row, position.
     pub decodes: Vec<(u64, u32, u32)>,
-    /// A hash of all block tables and swaps.
+    /// A hash of all block tables, swaps and copies.
     pub tables: u64,
 }
 
@@ -111,14 +112,15 @@ fn hash(plan: &StepPlan) -> u64 {
     let tables = plan.blocks.iter().map(|block| block.0);
     let outs = plan.swaps_out.iter().flat_map(|swap| [swap.block.0, swap.host.0]);
     let ins = plan.swaps_in.iter().flat_map(|swap| [swap.host.0, swap.block.0]);
-    let numbers = tables.chain(outs).chain(ins);
+    let copies = plan.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0]);
+    let numbers = tables.chain(outs).chain(ins).chain(copies);
     numbers.fold(0xcbf2_9ce4_8422_2325, |hash, number| (hash ^ u64::from(number)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The bytes are no segment, or one that was cut short.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    #[error("this is no trace, or one of another version: it does not begin with \"hrtrace1\"")]
+    #[error("this is no trace, or one of another version: it does not begin with \"hrtrace2\"")]
     NoTrace,
     #[error("the trace's beginning cannot be read: {0}")]
     Header(String),

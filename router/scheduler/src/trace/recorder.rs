@@ -75,6 +75,7 @@ impl Recorder {
             priority: request.priority,
             deadline: request.deadline,
             reads_cache: request.reads_cache,
+            fork_of: request.fork_of,
         };
         self.record(&Record::Submitted { at, arrival, taken: taken.is_some() });
         if let Some(id) = taken {

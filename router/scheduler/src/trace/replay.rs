@@ -105,6 +105,7 @@ impl Replay {
             deadline: arrival.deadline,
             root: numbered(arrival.root),
             reads_cache: arrival.reads_cache,
+            fork_of: arrival.fork_of,
             ..Request::new(self.prompt(id, arrival), arrival.max_new_tokens)
         };
         compare(&taken, &self.scheduler.submit(request, at).is_ok())

@@ -3,7 +3,7 @@
 //! So it can tell whether a row still finds its own past in the blocks it names: a block that was freed too early and
 //! given to another row holds the digest of another history. Equal prefixes have equal digests, so sharing them is fine.
 
-use headrace_scheduler::{BlockId, Blocks, Tokens};
+use headrace_scheduler::{BlockCopy, BlockId, Blocks, Tokens};
 
 #[derive(Debug)]
 pub(super) struct KvCache {
@@ -58,6 +58,19 @@ impl KvCache {
             self.check(table, history, (block as usize + 1) * self.block_size - 1)?;
         }
         self.check(table, history, start - 1)
+    }
+
+    /// Copies blocks, before anything of a step is computed.
+    pub(super) fn copy(&mut self, copies: &[BlockCopy]) -> Result<(), String> {
+        for copy in copies {
+            let place = |block: BlockId| block.0 as usize * self.block_size..(block.0 as usize + 1) * self.block_size;
+            let (from, to) = (place(copy.from), place(copy.to));
+            if from.end.max(to.end) > self.slots.len() {
+                return Err(format!("copies block {} to {}, which the pool does not have", copy.from, copy.to));
+            }
+            self.slots.copy_within(from, to.start);
+        }
+        Ok(())
     }
 
     /// Computes positions `start … end`.

@@ -87,6 +87,7 @@ impl Machine {
             .admit(plan, sampling)
             .and(injected)
             .and_then(|()| self.check_filters())
+            .and_then(|()| self.kv.copy(&plan.copies))
             .and_then(|()| self.compute(plan, failures, &mut result));
         if let Err(reason) = outcome {
             self.break_rows(plan);

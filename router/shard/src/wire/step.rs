@@ -66,6 +66,7 @@ fn prefill_step(sequence: u64, plan: &StepPlan, sampling: &[Sampling]) -> Result
         chunk_tokens: pack_u32(plan.chunks.iter().map(|chunk| chunk.tokens.0)),
         decode_rows: decode_rows(plan),
         tables: Some(block_tables(plan)?),
+        copies: pack_u32(plan.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0])),
     })
 }
 
