@@ -4,7 +4,7 @@ use crate::plans::{With, decode, plan, prefill};
 use crate::test_shard::{Arrival, Message, TestShard, info, packed, packed_f32};
 use crate::{connect_to, hold_answers, open};
 use futures::FutureExt;
-use headrace_scheduler::{Epoch, RequestId, Row, StepId};
+use headrace_scheduler::{BlockCopy, BlockId, Epoch, RequestId, Row, StepId};
 use headrace_shard::{MAX_FILTERS_IN_FLIGHT, MAX_STEPS_IN_FLIGHT, Sampling, Session, ShardError, proto};
 
 fn asking() -> Sampling {
@@ -110,6 +110,7 @@ async fn a_prefill_carries_everything_the_shard_must_know() {
     let mut mixed = plan(2).admit(2, 8, &[5, 6, 7]).chunk(2, 1, 2, true).chunk(1, 4, 3, false).decode(0, 10);
     mixed.admitted[0].generated = headrace_scheduler::Tokens(2);
     mixed.admitted[0].computed = headrace_scheduler::Tokens(1);
+    mixed.copies = vec![BlockCopy { from: BlockId(3), to: BlockId(8) }];
     let sampling = Sampling { seed: u64::MAX, logit_bias: vec![(3, -1.5)], top_p: Some(0.5), ..asking() };
     session.send_step(&mixed, &[sampling]).unwrap();
 
@@ -142,6 +143,7 @@ async fn a_prefill_carries_everything_the_shard_must_know() {
         chunk_tokens: packed(&[2, 3]),
         decode_rows: packed(&[0]),
         tables: tables(&[4, 4, 4], &[8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]),
+        copies: packed(&[3, 8]),
     };
     assert_eq!(messages, [Message::Decode(decode_message), Message::Prefill(prefill_message)]);
 }
