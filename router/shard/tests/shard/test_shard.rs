@@ -39,7 +39,7 @@ pub struct Unary {
 /// Something came in.
 pub enum Arrival {
     Opened { stream: &'static str, session: String },
-    Message { stream: &'static str, message: Message, answers: Reply },
+    Message { stream: &'static str, message: Box<Message>, answers: Reply },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +105,7 @@ impl TestShard {
     pub async fn message(&mut self) -> Waiting {
         loop {
             if let Arrival::Message { stream, message, answers } = self.arrival().await {
-                return Waiting { stream, message, reply: answers };
+                return Waiting { stream, message: *message, reply: answers };
             }
         }
     }
@@ -246,7 +246,7 @@ impl Service {
         tokio::spawn(async move {
             while let Some(Ok(received)) = incoming.next().await {
                 let answers = reply(answers.clone());
-                let _ = arrived.send(Arrival::Message { stream, message: message(received), answers });
+                let _ = arrived.send(Arrival::Message { stream, message: Box::new(message(received)), answers });
             }
         });
         Response::new(Box::pin(UnboundedReceiverStream::new(outgoing)))
