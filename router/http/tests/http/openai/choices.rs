@@ -35,20 +35,22 @@ async fn choices_of_several_prompts_are_grouped_by_prompt() {
     assert_eq!(texts(&answer), [&one, &one, &two, &two]);
 }
 
-/// A prompt of 81 tokens has two whole blocks of 32: all but the first choice compute the rest only.
+/// In blocks of 32: two whole blocks and a part, and a part alone. All but the first choice compute the last token only.
 #[tokio::test]
 async fn the_prompt_of_n_choices_is_computed_once() {
-    let prompt = "x".repeat(81);
-    for (path, body) in [
-        ("/v1/completions", completion(json!({"prompt": prompt, "n": 4}))),
-        ("/generate", json!({"inputs": prompt, "parameters": {"best_of": 4, "do_sample": true, "max_new_tokens": 4}})),
-    ] {
+    let best_of = json!({"best_of": 4, "do_sample": true, "max_new_tokens": 4});
+    for (path, length) in [("/v1/completions", 81), ("/generate", 81), ("/v1/completions", 20), ("/generate", 20)] {
+        let prompt = "x".repeat(length);
+        let body = match path {
+            "/generate" => json!({"inputs": prompt, "parameters": best_of}),
+            _ => completion(json!({"prompt": prompt, "n": 4})),
+        };
         let world = world_of(8, 4).await;
         let answer = world.post(path, body).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         world.wait_until_idle().await;
         let computed = world.handle.prompt_tokens_computed();
-        assert_eq!(computed, 81 + 3 * (81 - 64), "{path}");
+        assert_eq!(computed, length as u64 + 3, "{path}, {length} tokens");
     }
 }
 
