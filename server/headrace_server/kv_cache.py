@@ -22,10 +22,10 @@ class KvPool:
             return
         if pairs.max() >= self.num_blocks:
             raise ProtocolError(f"a copy names block {pairs.max()}, but the pool has {self.num_blocks}")
+        sources, targets = torch.from_numpy(pairs.T.copy()).to(self.layers[0].keys.device)
         for layer in self.layers:
-            for cache in (layer.keys, layer.values):
-                blocks = torch.from_numpy(pairs).to(cache.device)
-                cache[blocks[:, 1]] = cache[blocks[:, 0]]
+            layer.keys[targets] = layer.keys[sources]
+            layer.values[targets] = layer.values[sources]
 
 
 def allocate_pool(backend: PagedAttention, num_layers: int, num_blocks: int, dtype: torch.dtype) -> KvPool:

@@ -22,8 +22,6 @@ pub(crate) struct Demand {
     shape: StepShape,
     /// Tokens of prompts among them.
     prompt: u64,
-    /// Steps in which they keep a row.
-    row_steps: u64,
 }
 
 impl Demand {
@@ -32,16 +30,14 @@ impl Demand {
         let mut shape = StepShape::default();
         shape.add_chunk(known - uncached, uncached, true);
         // The chunk samples the first of them.
-        let decodes = u64::from(to_come.0.saturating_sub(1));
-        shape.tokens += decodes;
-        shape.sampling_rows += decodes;
-        shape.decode_context += decodes * u64::from(known.0) + decodes * (decodes + 1) / 2;
-        Self { shape, prompt: u64::from(uncached.0), row_steps: decodes + 1 }
+        shape.add_decodes(known, to_come.0.saturating_sub(1));
+        Self { shape, prompt: u64::from(uncached.0) }
     }
 
     /// How long steps take that serve all of it, on `rows` rows.
     pub fn time(&self, cost: &StepCost, rows: u32, config: &Config) -> Micros {
-        let for_rows = self.row_steps as f64 / f64::from(rows.max(1));
+        // A row samples in each step in which it is kept, but for a long prompt's first ones.
+        let for_rows = self.shape.sampling_rows as f64 / f64::from(rows.max(1));
         let for_prompts = self.prompt as f64 / f64::from(config.max_batch_prefill_tokens.0);
         cost.predict_steps(self.shape, for_rows.max(for_prompts))
     }
@@ -51,7 +47,6 @@ impl AddAssign for Demand {
     fn add_assign(&mut self, other: Self) {
         self.shape += other.shape;
         self.prompt += other.prompt;
-        self.row_steps += other.row_steps;
     }
 }
 
@@ -59,7 +54,6 @@ impl SubAssign for Demand {
     fn sub_assign(&mut self, other: Self) {
         self.shape -= other.shape;
         self.prompt -= other.prompt;
-        self.row_steps -= other.row_steps;
     }
 }
 

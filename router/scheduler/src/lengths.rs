@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn few_tokens_are_expected_until_something_is_known() {
+        let mut lengths = taught(1000, [400; 7]);
+        assert_eq!(lengths.expected(TENANT, Tokens(1000), Tokens(0)), Tokens(100));
+        assert_eq!(lengths.expected(TENANT, Tokens(1000), Tokens(995)), Tokens(1));
+        lengths.learn(TENANT, Tokens(1000), Tokens(400));
+        let expected = lengths.expected(TENANT, Tokens(1000), Tokens(0));
+        assert!(expected.0.abs_diff(400) < 60, "{expected}");
+    }
+
+    #[test]
     fn never_more_than_is_allowed_and_never_nothing() {
         let mut lengths = taught(16, [20; 60]);
         assert_eq!(range(&mut lengths, TENANT, 16, 10).1, 6);

@@ -63,9 +63,15 @@ impl StepShape {
 
     /// A row that decodes with `context` tokens before the one it computes.
     pub fn add_decode(&mut self, context: Tokens) {
-        self.tokens += 1;
-        self.sampling_rows += 1;
-        self.decode_context += u64::from(context.0) + 1;
+        self.add_decodes(context, 1);
+    }
+
+    /// A row that decodes `steps` times, at first with `context` tokens before the one it computes.
+    pub fn add_decodes(&mut self, context: Tokens, steps: u32) {
+        let (context, steps) = (u64::from(context.0), u64::from(steps));
+        self.tokens += steps;
+        self.sampling_rows += steps;
+        self.decode_context += steps * context + steps * (steps + 1) / 2;
     }
 
     /// A chunk that starts at `start`. Its token `i` reads `start + i + 1` tokens.

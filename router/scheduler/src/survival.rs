@@ -45,9 +45,8 @@ struct Known<'a> {
     done: u64,
     /// Parts of a token.
     token: u64,
-    /// `SURE` ÷ the share of answers that came as far as this one is, in 2⁻²⁰, rounded up; `None`: none did. A forecast
-    /// asks many times of each row, and a division each time would be most of what it costs.
-    scale: Option<u64>,
+    /// The share of answers that came as far as this one is, if any did.
+    came: u64,
 }
 
 impl Default for Histogram {
@@ -113,9 +112,7 @@ impl Histogram {
     /// Of an answer that has `generated` tokens of at most `max_new`.
     pub fn outlook(&mut self, max_new: Tokens, generated: Tokens) -> Outlook<'_> {
         let (come_to, done) = (self.come_to(), part(generated, max_new));
-        let came = share_at(come_to, done);
-        let scale = (came > 0).then(|| (SURE << 20).div_ceil(came));
-        let known = Known { come_to, done, token: WHOLE / u64::from(max_new.0.max(1)), scale };
+        let known = Known { come_to, done, token: WHOLE / u64::from(max_new.0.max(1)), came: share_at(come_to, done) };
         Outlook { left: left(max_new, generated), known: Some(known) }
     }
 }
@@ -131,9 +128,9 @@ impl Outlook<'_> {
         match self.known {
             _ if more >= self.left => 0,
             // Nobody came this far: whoever does is expected to go on.
-            Some(Known { come_to, done, token, scale: Some(scale) }) => {
-                let then = share_at(come_to, done + u64::from(more.0) * token);
-                ((then * scale) >> 20).min(SURE)
+            Some(known) if known.came > 0 => {
+                let then = share_at(known.come_to, known.done + u64::from(more.0) * known.token);
+                (then * SURE / known.came).min(SURE)
             }
             _ => SURE,
         }
@@ -251,6 +248,16 @@ mod tests {
         let mut histogram = taught(1024, [20; 60]);
         assert_eq!(percent(&mut histogram, 824, 199), 100);
         assert_eq!(percent(&mut histogram, 824, 200), 0);
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_answers_that_came_as_far() {
+        let mut histogram = taught(1024, [20; 60].into_iter().chain([800; 20]));
+        let mut mean = |generated| histogram.expected(Tokens(1024), Tokens(generated)).0;
+        // A quarter of the answers are forty times as long; lengths fall evenly over their buckets.
+        assert!(mean(0).abs_diff((3 * 20 + 800) / 4) <= 15, "{}", mean(0));
+        assert!(mean(100).abs_diff(700) <= 70, "{}", mean(100));
+        assert_eq!(mean(1000), 24, "nobody came so far: to its limit");
     }
 
     #[test]

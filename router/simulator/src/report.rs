@@ -184,23 +184,23 @@ impl Outcome {
         self.ending.filter(|(ending, _)| *ending == Ending::Answered).map(|(_, moment)| self.since_arrival(moment))
     }
 
-    /// The time after which it was to come again ÷ the time in which the queue of that moment was drained.
-    fn said_to_true_drain(&self, requests: &[Self]) -> Option<f64> {
-        let (said, now) = (self.retry_after?, self.arrived);
-        let waited = requests.iter().filter(|other| other.arrived < now).filter_map(|other| other.planned);
-        let drained = waited.max()?.saturating_sub(now);
-        (drained > SOON).then(|| said.0 as f64 / drained.0 as f64)
-    }
-
     fn time_in_queue(&self) -> Option<Micros> {
         self.planned.map(|moment| self.since_arrival(moment))
     }
 }
 
+/// One pass over requests in the order of their arrivals.
 fn retry_after_within_2x(requests: &[Outcome]) -> Option<f64> {
-    let ratios: Vec<f64> = requests.iter().filter_map(|refused| refused.said_to_true_drain(requests)).collect();
-    let within = ratios.iter().filter(|ratio| (0.5..=2.0).contains(*ratio)).count();
-    (!ratios.is_empty()).then(|| share(within as f64, ratios.len() as f64))
+    let (mut told, mut within, mut last_planned) = (0_u64, 0_u64, Micros::ZERO);
+    for request in requests {
+        let drained = last_planned.saturating_sub(request.arrived);
+        if let Some(said) = request.retry_after.filter(|_| drained > SOON) {
+            told += 1;
+            within += u64::from(said.0 <= 2 * drained.0 && drained.0 <= 2 * said.0);
+        }
+        last_planned = last_planned.max(request.planned.unwrap_or(Micros::ZERO));
+    }
+    (told > 0).then(|| share(within as f64, told as f64))
 }
 
 fn by<K: Ord>(run: &Run, key: impl Fn(&Outcome) -> K) -> BTreeMap<K, Latencies> {
@@ -220,5 +220,38 @@ pub(crate) fn number(value: f64) -> String {
         _ if value >= 100.0 => format!("{value:.0}"),
         _ if value >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arrives and is planned, or is told to come again, in these seconds.
+    fn outcome(arrived: u64, planned: Option<u64>, retry_after: Option<u64>) -> Outcome {
+        let moment = |seconds: u64| Micros(seconds * 1_000_000);
+        Outcome {
+            tenant: String::new(),
+            priority: headrace_scheduler::Priority::NORMAL,
+            arrived: moment(arrived),
+            planned: planned.map(moment),
+            tokens: Vec::new(),
+            ending: None,
+            retry_after: retry_after.map(moment),
+        }
+    }
+
+    #[test]
+    fn who_is_refused_is_told_right_if_the_queue_of_that_moment_was_drained_by_then() {
+        let told = |seconds| outcome(2, None, Some(seconds));
+        let with = |refused: &[Outcome]| {
+            let waiting = [outcome(0, Some(1), None), outcome(1, Some(12), None)];
+            retry_after_within_2x(&[&waiting, refused, &[outcome(3, Some(90), None)]].concat())
+        };
+        // It was drained ten seconds later; who came after the refusal does not count.
+        assert_eq!(with(&[told(5), told(20)]), Some(1.0));
+        assert_eq!(with(&[told(4), told(5), told(20), told(21)]), Some(0.5));
+        assert_eq!(with(&[]), None);
+        assert_eq!(retry_after_within_2x(&[outcome(0, Some(2), None), told(9)]), None, "nobody waited any more");
     }
 }

@@ -148,7 +148,8 @@ impl HistogramFamily {
 }
 
 impl Metric {
-    /// The name of the only label, whose values include this one. A test built with debug assertions that makes any other handle fails.
+    /// The name of the only label, whose values include this one. With debug assertions, a test that makes any other
+    /// handle fails.
     fn only_label(&self, value: &str) -> &'static str {
         self.expect_labels(&[value]);
         self.labels.first().map_or("label", |label| label.name)
