@@ -97,17 +97,3 @@ fn who_wants_something_of_every_position_copies_nothing() {
     assert_eq!((plan.copies.len(), plan.chunks[0].tokens), (0, Tokens(11)));
     world.drain();
 }
-
-/// Two tokens a step: its last block is not whole again when a choice enters that is too short to wait. The pretend shard
-/// checks what everybody reads.
-#[test]
-fn nothing_is_copied_from_one_that_computes_its_prompt_again() {
-    for seed in 0..20 {
-        let config = Config { preempt_once_seed: Some(seed), max_batch_prefill_tokens: Tokens(2), ..roomy() };
-        let mut world = World::new(config);
-        let first = choice(&mut world, 8, 20, None);
-        world.step_until(|world| world.stories[&first].preemptions == 1);
-        choice(&mut world, 8, 20, Some(first));
-        world.drain();
-    }
-}
