@@ -1,36 +1,11 @@
-"""The tensor operations of Headrace's model, each with a definition in plain torch and faster backends beside it.
+"""The operations of Headrace's models, each with a plain definition and faster implementations beside it.
 
 One folder holds one operation. Its `__init__.py` is the public function, and that docstring is the specification;
-`reference.py` is the definition in plain torch: the tests' oracle, and the backend of last resort; `cpu.cpp` is the
-C++ for the CPU, bound by `cpu.py`. Every function takes `backend=None`, which means the fastest one that can do it.
+`reference.py` is the plain definition: the tests' oracle, and what runs where nothing faster can; `cpu.cpp` is the C++
+for the CPU, bound by `cpu.py`. Operations on torch tensors are gathered in `ops`; importing this package, or one of
+the operations on plain memory, does not import torch, which would take seconds.
 
-**The law of the CPU kernels.** With the "cpu" backend a row's bits depend on that row's own tokens only: not on what
+**The law of the CPU kernels.** With the C++ library a row's bits depend on that row's own tokens only: not on what
 else is in the batch, on the number of rows or threads, on whether a token is computed by decode or in a prompt chunk,
 on where chunks are cut, or on where the KV blocks lie. It holds within one instruction set; see `native.force_isa`.
 """
-
-from headrace_kernels.backends import Backend, use_cpu_backend
-from headrace_kernels.checks import ArgumentError
-from headrace_kernels.gumbel_noise import gumbel_noise
-from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
-from headrace_kernels.paged_attention import paged_attention
-from headrace_kernels.rms_norm import add_rms_norm, rms_norm
-from headrace_kernels.rotary_embedding import rotary_embedding
-from headrace_kernels.silu_and_mul import silu_and_mul
-from headrace_kernels.store_kv import store_kv
-
-__all__ = [
-    "DEFAULT_BLOCK_SIZE",
-    "ArgumentError",
-    "Backend",
-    "add_rms_norm",
-    "default_block_size",
-    "gumbel_noise",
-    "kv_cache_shape",
-    "paged_attention",
-    "rms_norm",
-    "rotary_embedding",
-    "silu_and_mul",
-    "store_kv",
-    "use_cpu_backend",
-]

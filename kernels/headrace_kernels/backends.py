@@ -11,7 +11,8 @@ from headrace_kernels.checks import ArgumentError
 Backend = Literal["cpu", "reference"]
 """`cpu` is the C++ library, `reference` plain torch on whatever device the tensors are."""
 
-_CPP_DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = {torch.float32: native.FLOAT32, torch.bfloat16: native.BFLOAT16}
+"""What the C++ library computes with, and the numbers that say so to it."""
 
 
 def use_cpu_backend(backend: Backend | None, tensor: Tensor, *, supported: bool = True) -> bool:
@@ -22,7 +23,7 @@ def use_cpu_backend(backend: Backend | None, tensor: Tensor, *, supported: bool 
     """
     if backend == "reference":
         return False
-    able = supported and tensor.is_cpu and tensor.dtype in _CPP_DTYPES
+    able = supported and tensor.is_cpu and tensor.dtype in DTYPES
     if backend is None:
         return able and native.available()
     if backend != "cpu":

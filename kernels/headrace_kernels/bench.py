@@ -14,11 +14,11 @@ from statistics import median
 
 import torch
 
-from headrace_kernels import (
+from headrace_kernels import native
+from headrace_kernels.ops import (
     add_rms_norm,
     gumbel_noise,
     kv_cache_shape,
-    native,
     paged_attention,
     rms_norm,
     rotary_embedding,

@@ -20,11 +20,13 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 LIBRARY = PACKAGE / "cpu" / "libheadrace_cpu.so"
+EMULATED_LIBRARY = PACKAGE / "cpu" / "libheadrace_cpu_emulated.so"
 
 COMMON_FLAGS = [
     "-std=c++17",
     "-O3",
     "-fPIC",
+    "-pthread",
     "-fvisibility=hidden",
     "-fno-exceptions",
     "-fno-rtti",
@@ -34,11 +36,17 @@ COMMON_FLAGS = [
     "-fno-trapping-math",
 ]
 
+AVX512_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"]
+DOT_FLAGS = [*AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni"]
+
 X86_FLAGS = {
     "baseline": ["-msse4.2"],
     "avx2": ["-mavx2", "-mfma"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+    "avx512": AVX512_FLAGS,
+    "avx512_bf16": DOT_FLAGS,
+    "amx": [*DOT_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
 }
+"""The plainest first: a machine that has one has those before it."""
 
 
 class BuildError(Exception):
@@ -50,16 +58,19 @@ def instruction_sets() -> dict[str, list[str]]:
     return X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else {"baseline": []}
 
 
-def is_current() -> bool:
+def is_current(library: Path = LIBRARY) -> bool:
     """Whether the library exists and was built from the sources as they are now."""
-    return LIBRARY.exists() and f"headrace-sources:{fingerprint()}".encode() in LIBRARY.read_bytes()
+    return library.exists() and f"headrace-sources:{fingerprint()}".encode() in library.read_bytes()
 
 
-def build(library: Path = LIBRARY) -> Path:
-    """Compile and link `library`; a library that is in use is replaced, not written over."""
+def build(library: Path = LIBRARY, *, emulated: bool = False) -> Path:
+    """Compile and link `library`; a library that is in use is replaced, not written over.
+
+    emulated  instead of what processors run: the AMX kernels with tiles in plain C++, which every machine can test
+    """
     compiler = find_compiler()
     started = time.monotonic()
-    jobs = _compile_jobs()
+    jobs = _compile_jobs({"amx_emulated": ["-DHEADRACE_EMULATE_AMX"]} if emulated else instruction_sets())
     print(f"headrace-kernels: compiling {len(jobs)} files with {' '.join(compiler)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="headrace-kernels-") as directory:
         objects = [str(Path(directory) / f"{i}.o") for i in range(len(jobs))]
@@ -68,7 +79,7 @@ def build(library: Path = LIBRARY) -> Path:
             list(pool.map(_run, commands))
         library.parent.mkdir(parents=True, exist_ok=True)
         fresh = library.with_suffix(f".{os.getpid()}.tmp")
-        _run([*compiler, "-shared", "-Wl,--as-needed", "-o", str(fresh), *objects])
+        _run([*compiler, "-shared", "-pthread", "-Wl,--as-needed", "-o", str(fresh), *objects])
         fresh.replace(library)
     print(f"headrace-kernels: built {library} in {time.monotonic() - started:.1f} s", flush=True)
     return library
@@ -94,12 +105,12 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile_jobs() -> list[list[str]]:
+def _compile_jobs(sets: dict[str, list[str]]) -> list[list[str]]:
     """Compiler arguments, one job an object file: shared code once, each operation once per instruction set."""
     runtime = PACKAGE / "cpu" / "runtime.cpp"
-    plain = next(iter(instruction_sets().values()))
+    plain = next(iter(sets.values()))
     jobs = [[*COMMON_FLAGS, *plain, f'-DHEADRACE_FINGERPRINT="{fingerprint()}"', "-c", str(runtime)]]
-    for isa, flags in instruction_sets().items():
+    for isa, flags in sets.items():
         for source in [*sorted(PACKAGE.glob("*/cpu.cpp")), PACKAGE / "cpu" / "bandwidth.cpp"]:
             jobs.append([*COMMON_FLAGS, *flags, f"-DHEADRACE_ISA={isa}", "-c", str(source)])
     return jobs

@@ -1,4 +1,4 @@
-"""Loads the C++ library and calls its functions.
+"""Loads the C++ library and calls its functions. Imports neither torch nor numpy.
 
 Each operation's `cpu.py` declares a `Kernel`: a C function by its name, bound at the first call for the best
 instruction set this machine has. ctypes gives up Python's lock while the function runs.
@@ -8,22 +8,23 @@ import ctypes
 import os
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
-from headrace_kernels import openmp
-from headrace_kernels.build import LIBRARY, instruction_sets
+from headrace_kernels.build import EMULATED_LIBRARY, LIBRARY, instruction_sets
 
 POINTER = ctypes.c_void_p
 INT = ctypes.c_int64
 INT32 = ctypes.c_int32
 FLOAT = ctypes.c_float
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+FLOAT32, BFLOAT16 = 0, 1
 """The numbers that say to C++ how elements are stored."""
 
 OK, BAD_ARGUMENT, OUT_OF_MEMORY = 0, 1, 2
+
+EMULATED = "amx_emulated"
+"""The kernels for AMX with its tiles in plain C++: for tests on machines without them."""
 
 
 class Kernel:
@@ -41,14 +42,15 @@ class Kernel:
         Kernel._all.append(self)
 
     def __call__(self, *arguments: Any) -> bool:
-        """Call the function; pointers are what `Tensor.data_ptr` returns."""
+        """Call the function; pointers are addresses, such as `Tensor.data_ptr()` or `array.ctypes.data`."""
         status = (self._function or self._bind())(*arguments)
         if status == OUT_OF_MEMORY:
             raise MemoryError(f"{self._name}: no memory for a thread's scratch space")
         return status == OK
 
     def _bind(self) -> Any:
-        self._function = getattr(_load(), f"headrace_{self._name}_{isa()}")
+        library = _open(EMULATED_LIBRARY) if isa() == EMULATED else _load()
+        self._function = getattr(library, f"headrace_{self._name}_{isa()}")
         self._function.argtypes, self._function.restype = self._argtypes, INT
         return self._function
 
@@ -73,7 +75,7 @@ def why_unavailable() -> str:
 
 
 def isa() -> str:
-    """The instruction set whose kernels are used: "baseline", "avx2" or "avx512"."""
+    """The instruction set whose kernels are used, one of `instruction_sets()`."""
     return _forced or _load().headrace_best_isa().decode()
 
 
@@ -83,27 +85,35 @@ def force_isa(name: str | None) -> None:
     One that the machine lacks ends the process at the first call.
     """
     global _forced
-    if name is not None and name not in instruction_sets():
+    if name is not None and name not in (*instruction_sets(), EMULATED):
         raise ValueError(f"instruction set {name!r}: expected one of {', '.join(instruction_sets())}")
     _forced = name
     Kernel.unbind_all()
 
 
 def num_threads() -> int:
-    """Threads a kernel may use: as many as torch's own operations."""
-    return torch.get_num_threads()
+    """Threads a kernel may use."""
+    return _threads or len(os.sched_getaffinity(0))
+
+
+def set_num_threads(threads: int | None) -> None:
+    """Kernels use so many threads from now on; None for one a core that the process may use."""
+    global _threads
+    _threads = threads
 
 
 _forced: str | None = None
+_threads: int | None = None
+
+
+def _load() -> ctypes.CDLL:
+    return _open(LIBRARY)
 
 
 @cache
-def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(os.fspath(LIBRARY))
+def _open(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(os.fspath(path))
     library.headrace_best_isa.restype = ctypes.c_char_p
-    library.headrace_set_openmp.argtypes = [POINTER]
-    library.headrace_set_openmp.restype = None
-    library.headrace_set_openmp(openmp.parallel_entry())
     return library
 
 

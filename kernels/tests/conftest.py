@@ -7,11 +7,13 @@ from headrace_kernels import build, native
 
 if not build.is_current():
     build.build()
+if not build.is_current(build.EMULATED_LIBRARY):
+    build.build(build.EMULATED_LIBRARY, emulated=True)
 
-torch.set_num_threads(2)
+native.set_num_threads(2)
 
-ISAS = list(build.instruction_sets())[: list(build.instruction_sets()).index(native.isa()) + 1]
-"""Instruction sets that this machine can run, the plainest first."""
+ISAS = [*list(build.instruction_sets())[: list(build.instruction_sets()).index(native.isa()) + 1], native.EMULATED]
+"""Instruction sets that this machine can run, the plainest first; tiles are emulated everywhere."""
 
 
 @pytest.fixture(params=ISAS)
@@ -30,7 +32,6 @@ def generator():
 
 @pytest.fixture
 def threads():
-    """Sets torch's number of threads; the old one comes back after the test."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
+    """Sets how many threads kernels use; the old number comes back after the test."""
+    yield native.set_num_threads
+    native.set_num_threads(2)

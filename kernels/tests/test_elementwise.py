@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headrace_kernels import (
+from headrace_kernels.ops import (
     ArgumentError,
     add_rms_norm,
     kv_cache_shape,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import Shape, World
 
-from headrace_kernels import add_rms_norm, gumbel_noise, rms_norm, rotary_embedding, silu_and_mul
+from headrace_kernels.ops import add_rms_norm, gumbel_noise, rms_norm, rotary_embedding, silu_and_mul
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 WINDOWS = pytest.mark.parametrize("window", [None, 100], ids=["full", "window"])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import Shape, World
 
-from headrace_kernels import ArgumentError, kv_cache_shape, paged_attention
+from headrace_kernels.ops import ArgumentError, kv_cache_shape, paged_attention
 
 TOLERANCE = {torch.float32: {"atol": 2e-5, "rtol": 2e-5}, torch.bfloat16: {"atol": 4e-3, "rtol": 8e-3}}
 """float32: sums of up to 8,192 weights in another order. bfloat16: one rounding, 2^-8, of nearly equal numbers."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headrace_kernels import kv_cache_shape, paged_attention, store_kv
+from headrace_kernels.ops import kv_cache_shape, paged_attention, store_kv
 
 
 @dataclass(frozen=True)

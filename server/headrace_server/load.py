@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from headrace_kernels import native
 from headrace_server.attention.paged import PagedAttention
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags
@@ -27,6 +28,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     if device.type == "cpu":
         torch.set_num_threads(flags.num_threads)
+        native.set_num_threads(flags.num_threads)
     backend = PagedAttention(config.num_kv_heads, config.head_dim, flags.block_size, device)
     with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint, out_of_memory_is_a_sentence(flags):
         model = model_class(config)(config, checkpoint, backend, device)

@@ -16,7 +16,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from headrace_kernels import gumbel_noise
+from headrace_kernels.ops import gumbel_noise
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.sampling.sampler import Samples, sample
 from headrace_server.sampling.state import SamplingState

@@ -22,7 +22,7 @@ void parallel_for(int threads, int64_t count, int64_t grain, const Body& body) {
     } shared{body, 0, count, grain};
     run_on_threads(
         threads,
-        [](void* data) {
+        [](void* data, int, int) {
             auto& loop = *static_cast<Shared*>(data);
             for (;;) {
                 const int64_t begin = __atomic_fetch_add(&loop.next, loop.grain, __ATOMIC_RELAXED);

@@ -1,5 +1,10 @@
 #include "runtime.h"
 
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -7,18 +12,156 @@
 namespace headrace {
 namespace {
 
-// GNU OpenMP's entry into a parallel region; LLVM's and Intel's runtimes have it too.
-using GompParallel = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+// Turns of a waiting loop before the thread sleeps: some 20 microseconds, longer than a wake-up costs.
+constexpr int kSpins = 1500;
 
-GompParallel gomp_parallel = nullptr;
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+void sleep_while(uint32_t* word, uint32_t value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+void wake_all(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0); }
+
+// Returns when *word is no longer `value`. Who changes it calls `wake_sleepers` with the same counter.
+void wait_for_change(uint32_t* word, uint32_t value, uint32_t* sleepers) {
+    for (int i = 0; i < kSpins; i++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
+        relax();
+    }
+    __atomic_add_fetch(sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value) sleep_while(word, value);
+    __atomic_sub_fetch(sleepers, 1, __ATOMIC_RELAXED);
+}
+
+// After *word was changed: a system call only if somebody gave up spinning.
+void wake_sleepers(uint32_t* word, uint32_t* sleepers) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(sleepers, __ATOMIC_SEQ_CST) != 0) wake_all(word);
+}
+
+// Threads that sleep until there is a job for them. Never destroyed: they may still sleep when the process ends.
+class Pool {
+public:
+    static Pool& get() {
+        static Pool* pool = new Pool;
+        // A forked child has none of its parent's threads.
+        if (pool->process_ != getpid()) pool = new Pool;
+        return *pool;
+    }
+
+    void run(int wanted, void (*body)(void*, int, int), void* data) {
+        const bool alone = __atomic_exchange_n(&busy_, true, __ATOMIC_ACQUIRE) == false;
+        const int threads = alone ? grow(wanted < kMostThreads ? wanted : kMostThreads) : 1;
+        if (threads > 1) {
+            share(threads, body, data);
+        } else {
+            body(data, 0, 1);
+        }
+        if (alone) __atomic_store_n(&busy_, false, __ATOMIC_RELEASE);
+    }
+
+private:
+    struct alignas(64) Worker {
+        Pool* pool;
+        int id;
+        uint32_t jobs = 0;  // given to this worker so far
+    };
+
+    void share(int threads, void (*body)(void*, int, int), void* data) {
+        body_ = body;
+        data_ = data;
+        threads_ = threads;
+        __atomic_store_n(&unfinished_, static_cast<uint32_t>(threads - 1), __ATOMIC_RELAXED);
+        for (int i = 1; i < threads; i++) {
+            __atomic_fetch_add(&workers_[i].jobs, 1, __ATOMIC_RELEASE);
+            wake_all(&workers_[i].jobs);
+        }
+        body(data, 0, threads);
+        for (uint32_t left; (left = __atomic_load_n(&unfinished_, __ATOMIC_ACQUIRE)) != 0;) {
+            wait_for_change(&unfinished_, left, &waiting_);
+        }
+    }
+
+    // Starts workers until there are `wanted` threads with the caller, or the system refuses.
+    int grow(int wanted) {
+        while (size_ < wanted) {
+            workers_[size_].pool = this;
+            workers_[size_].id = size_;
+            pthread_t thread;
+            const auto start = [](void* worker) -> void* {
+                static_cast<Worker*>(worker)->pool->work(*static_cast<Worker*>(worker));
+                return nullptr;
+            };
+            if (pthread_create(&thread, nullptr, start, &workers_[size_]) != 0) break;
+            pthread_setname_np(thread, "kernels");
+            pthread_detach(thread);
+            size_++;
+        }
+        return size_ < wanted ? size_ : wanted;
+    }
+
+    [[noreturn]] void work(Worker& self) {
+        for (uint32_t seen = 0;; seen++) {
+            while (__atomic_load_n(&self.jobs, __ATOMIC_ACQUIRE) == seen) sleep_while(&self.jobs, seen);
+            body_(data_, self.id, threads_);
+            __atomic_sub_fetch(&unfinished_, 1, __ATOMIC_ACQ_REL);
+            wake_sleepers(&unfinished_, &waiting_);
+        }
+    }
+
+    const pid_t process_ = getpid();
+    bool busy_ = false;
+    int size_ = 1;  // threads there are, with the caller
+    Worker workers_[kMostThreads];
+    alignas(64) uint32_t unfinished_ = 0;
+    uint32_t waiting_ = 0;
+    void (*body_)(void*, int, int) = nullptr;
+    void* data_ = nullptr;
+    int threads_ = 1;
+};
+
+#if defined(__x86_64__)
+// Whether the processor has bfloat16 and 8-bit tiles and the kernel lets this process use them.
+bool may_use_tiles() {
+#if defined(__linux__)
+    constexpr int kRequestPermission = 0x1023, kTileData = 18;
+    unsigned eax, ebx, ecx, edx;
+    __asm__("cpuid" : "=a"(eax), "=b"(ebx), "=c"(ecx), "=d"(edx) : "a"(7), "c"(0));
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+    if ((edx & bf16) == 0 || (edx & tile) == 0 || (edx & int8) == 0) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+#endif
 
 }  // namespace
 
-void run_on_threads(int threads, void (*body)(void*), void* data) {
-    if (threads > 1 && gomp_parallel != nullptr) {
-        gomp_parallel(body, data, static_cast<unsigned>(threads), 0);
+void run_on_threads(int wanted, void (*body)(void*, int, int), void* data) {
+    if (wanted <= 1) return body(data, 0, 1);
+    Pool::get().run(wanted, body, data);
+}
+
+void Barrier::start(int threads) {
+    threads_ = static_cast<uint32_t>(threads);
+    arrived_ = 0;
+}
+
+void Barrier::wait() {
+    if (threads_ == 1) return;
+    const uint32_t round = __atomic_load_n(&round_, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&arrived_, 1, __ATOMIC_ACQ_REL) == threads_) {
+        __atomic_store_n(&arrived_, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&round_, round + 1, __ATOMIC_RELEASE);
+        wake_sleepers(&round_, &sleepers_);
     } else {
-        body(data);
+        wait_for_change(&round_, round, &sleepers_);
     }
 }
 
@@ -37,17 +180,15 @@ void* ThreadBuffer::reserve(size_t bytes) {
 
 }  // namespace headrace
 
-// The address of GOMP_parallel in the runtime to share; null for none.
-EXPORT void headrace_set_openmp(void* parallel) {
-    headrace::gomp_parallel = reinterpret_cast<headrace::GompParallel>(parallel);
-}
-
 // The best instruction set of this machine that the library has kernels for.
 EXPORT const char* headrace_best_isa() {
 #if defined(__x86_64__)
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const bool dots = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    if (avx2 && avx512 && dots && headrace::may_use_tiles()) return "amx";
+    if (avx2 && avx512 && dots) return "avx512_bf16";
     if (avx2 && avx512) return "avx512";
     if (avx2) return "avx2";
 #endif

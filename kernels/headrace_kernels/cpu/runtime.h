@@ -6,12 +6,31 @@
 
 namespace headrace {
 
-// Runs body(data) on `threads` threads at once, the caller among them, and returns when all have.
+// The most threads that work at once, the caller among them.
+constexpr int kMostThreads = 256;
+
+// Runs body(data, thread, threads) on up to `wanted` threads at once, thread 0 being the caller, and returns when all
+// have returned. All of them get the same `threads`, the number that really run: 1 if another call is under way or the
+// system gives no more, never more than `wanted`.
 //
-// They are the threads of the OpenMP runtime that torch loaded, so no second pool competes for the cores. Until
-// `headrace_set_openmp` names that runtime, or if it gives fewer threads, fewer run: bodies must share work out by a
-// counter, not by who they are.
-void run_on_threads(int threads, void (*body)(void*), void* data);
+// The workers are kept from call to call and sleep in between, so that a core which the router needs is free at once.
+void run_on_threads(int wanted, void (*body)(void*, int thread, int threads), void* data);
+
+// Where the threads of one `run_on_threads` wait for each other. All must call `wait` equally often.
+//
+// Who waits spins for the few microseconds that a balanced phase needs, then sleeps: on a machine with few cores the
+// late one may be waiting for the core of the early one.
+class Barrier {
+public:
+    void start(int threads);
+    void wait();
+
+private:
+    alignas(64) uint32_t arrived_ = 0;
+    alignas(64) uint32_t round_ = 0;
+    uint32_t sleepers_ = 0;
+    uint32_t threads_ = 1;
+};
 
 // Memory that belongs to one thread and is kept from call to call.
 class ThreadBuffer {

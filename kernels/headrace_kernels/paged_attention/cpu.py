@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.native import DTYPES, FLOAT, INT, INT32, POINTER, Kernel, num_threads
+from headrace_kernels.backends import DTYPES
+from headrace_kernels.native import FLOAT, INT, INT32, POINTER, Kernel, num_threads
 from headrace_kernels.paged_attention.batch import check_batch
 
 _paged_attention = Kernel(

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import DTYPES, Backend, use_cpu_backend
 from headrace_kernels.checks import FLOATS, dense, expect
 from headrace_kernels.rms_norm import cpu, reference
 
@@ -56,4 +56,4 @@ def add_rms_norm(
 
 
 def _cpu_supports(x: Tensor, weight: Tensor) -> bool:
-    return x.dtype in cpu.DTYPES and weight.dtype in cpu.DTYPES
+    return x.dtype in DTYPES and weight.dtype in DTYPES

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.native import DTYPES, FLOAT, INT, INT32, POINTER, Kernel, num_threads
+from headrace_kernels.backends import DTYPES
+from headrace_kernels.native import FLOAT, INT, INT32, POINTER, Kernel, num_threads
 
 _rms_norm = Kernel("rms_norm", POINTER, INT, INT32, POINTER, INT32, POINTER, INT, INT, INT, FLOAT, INT32)
 _add_rms_norm = Kernel(

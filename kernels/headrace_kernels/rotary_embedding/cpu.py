@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
+from headrace_kernels.backends import DTYPES
 from headrace_kernels.checks import expect_range
-from headrace_kernels.native import DTYPES, INT, INT32, POINTER, Kernel, num_threads
+from headrace_kernels.native import INT, INT32, POINTER, Kernel, num_threads
 
 _rotary_embedding = Kernel(
     "rotary_embedding",

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.native import DTYPES, INT, INT32, POINTER, Kernel, num_threads
+from headrace_kernels.backends import DTYPES
+from headrace_kernels.native import INT, INT32, POINTER, Kernel, num_threads
 
 _silu_and_mul = Kernel("silu_and_mul", POINTER, INT, INT32, POINTER, INT, INT, INT32)
 

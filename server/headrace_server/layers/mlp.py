@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from headrace_kernels import silu_and_mul
+from headrace_kernels.ops import silu_and_mul
 from headrace_server.quantization.method import LinearLayer
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from headrace_kernels import add_rms_norm, rms_norm
+from headrace_kernels.ops import add_rms_norm, rms_norm
 
 
 class RmsNorm:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels import rotary_embedding
+from headrace_kernels.ops import rotary_embedding
 from headrace_server.layers.rope_parameters import RopeParameters
 from headrace_server.layers.rope_scaling import cos_sin_table
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_kernels import gumbel_noise
+from headrace_kernels.ops import gumbel_noise
 from headrace_server.sampling.filters import keep_min_p, keep_top_k, keep_top_p, keep_typical
 from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Ints

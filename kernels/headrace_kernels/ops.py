@@ -1,0 +1,27 @@
+"""The operations on torch tensors. Each takes `backend=None`, which means the fastest one that can do it."""
+
+from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.checks import ArgumentError
+from headrace_kernels.gumbel_noise import gumbel_noise
+from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
+from headrace_kernels.paged_attention import paged_attention
+from headrace_kernels.rms_norm import add_rms_norm, rms_norm
+from headrace_kernels.rotary_embedding import rotary_embedding
+from headrace_kernels.silu_and_mul import silu_and_mul
+from headrace_kernels.store_kv import store_kv
+
+__all__ = [
+    "DEFAULT_BLOCK_SIZE",
+    "ArgumentError",
+    "Backend",
+    "add_rms_norm",
+    "default_block_size",
+    "gumbel_noise",
+    "kv_cache_shape",
+    "paged_attention",
+    "rms_norm",
+    "rotary_embedding",
+    "silu_and_mul",
+    "store_kv",
+    "use_cpu_backend",
+]
