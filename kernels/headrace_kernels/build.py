@@ -41,7 +41,7 @@ DOT_FLAGS = [*AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni"]
 
 X86_FLAGS = {
     "baseline": ["-msse4.2"],
-    "avx2": ["-mavx2", "-mfma"],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": AVX512_FLAGS,
     "avx512_bf16": DOT_FLAGS,
     "amx": [*DOT_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
