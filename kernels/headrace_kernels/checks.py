@@ -1,16 +1,16 @@
-"""Checks of arguments. Every error begins with the argument's name and says what was expected and what came."""
+"""Checks of tensors. Every error begins with the argument's name and says what was expected and what came."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from headrace_kernels.errors import ArgumentError, out_of_range
+
+__all__ = ["FLOATS", "ArgumentError", "dense", "expect", "expect_dense", "expect_range", "is_dense", "out_of_range"]
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 """What activations, weights and caches may be stored as; arithmetic is in float32 whatever they are."""
-
-
-class ArgumentError(ValueError):
-    """A kernel was called with something it can't work on; the message begins with the argument's name."""
 
 
 def expect(
@@ -50,11 +50,6 @@ def expect_range(tensor: Tensor, name: str, low: int, high: int) -> None:
     if outside.numel():
         at = int(outside[0])
         raise ArgumentError(out_of_range(name, str(at), int(tensor.flatten()[at]), low, high))
-
-
-def out_of_range(name: str, index: str, value: int, low: int, high: int) -> str:
-    """The sentence for an element that is not in [low, high)."""
-    return f"{name}[{index}]: expected in [{low}, {high}), got {value}"
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ import torch
 
 from headrace_kernels.gumbel_noise import reference
 from headrace_kernels.ops import gumbel_noise
+from headrace_kernels.philox import philox
 
 SEEDS = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), 0x299F31D0A4093822])
 INDICES = torch.tensor([0, 5, 2**32, 2**62, 1, 77])
@@ -26,7 +27,7 @@ INDICES = torch.tensor([0, 5, 2**32, 2**62, 1, 77])
     ids=["zeros", "ones", "pi"],
 )
 def test_philox_gives_the_answers_published_with_random123(counter, key, words):
-    result = reference.philox(tuple(torch.tensor(counter)), tuple(torch.tensor(key)))
+    result = philox(tuple(torch.tensor(counter)), tuple(torch.tensor(key)))
     assert [int(word) for word in result] == words
 
 
