@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace_server.batch import StepRows
-from headrace_server.sampling.sampler import Samples
+from headrace_server.sampling.samples import Samples
 from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Floats, Ints, Step, StepResult
 
@@ -58,7 +58,7 @@ def _place_samples(
     if samples is None:
         return
     present = np.isin(sampling_rows, computed_rows)
-    result.token_ids[present] = samples.ids.cpu().numpy()
+    result.token_ids[present] = samples.ids
     result.logprobs[present] = samples.logprobs
     top_present = np.repeat(present, top_n)
     result.top_ids[top_present] = samples.top_ids

@@ -30,7 +30,7 @@ class Rows:
         self.tokens: dict[int, Ints] = {}  # row → token ids, while it is prefilling
         self.last_token = torch.zeros(max_rows, dtype=torch.int64, device=device)  # sampled, not yet computed
         self.next_logprob = np.full(max_rows, np.nan, np.float32)  # of the prompt token after the last chunk
-        self.sampling = SamplingState(max_rows, vocab_size, device)
+        self.sampling = SamplingState(max_rows, vocab_size)
         self._vocab_size = vocab_size
 
     def admit(self, new: NewRow) -> None:

@@ -14,7 +14,8 @@ from headrace_server.models.llama import Llama
 from headrace_server.prompt_logprobs import prompt_logprobs
 from headrace_server.results import Computed, collect
 from headrace_server.rows import Rows
-from headrace_server.sampling.sampler import Samples, sample
+from headrace_server.sampling.on_torch.sampler import sample_with_torch
+from headrace_server.sampling.samples import Samples
 from headrace_server.step import Filter, Step, StepResult
 
 IMPOSSIBLE = "the model's logits are not finite, so no token can be chosen"
@@ -105,15 +106,15 @@ class Runner:
     def _sample(self, logits: torch.Tensor, laid_out: StepRows) -> Samples:
         rows = laid_out.rows[laid_out.sampling]
         indices = self._rows.known[rows] - self._rows.prompt[rows]
-        samples = sample(logits, rows, indices, self._rows.sampling)
-        self._rows.last_token[torch.from_numpy(rows).to(self.device)] = samples.ids
-        return samples
+        drawn = sample_with_torch(logits, rows, indices, self._rows.sampling)
+        self._rows.last_token[torch.from_numpy(rows).to(self.device)] = drawn.ids
+        return drawn.on_host()
 
     def _impossible(self, healthy: StepRows, samples: Samples | None) -> dict[int, str]:
         """Rows that could not sample fail from here on."""
         if samples is None or bool(samples.possible.all()):
             return {}
-        rows = healthy.rows[healthy.sampling][~samples.possible.cpu().numpy()].tolist()
+        rows = healthy.rows[healthy.sampling][~samples.possible].tolist()
         for row in rows:
             self._rows.fail(row, IMPOSSIBLE)
         return dict.fromkeys(rows, IMPOSSIBLE)

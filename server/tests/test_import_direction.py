@@ -97,7 +97,7 @@ def test_only_kernels_users_import_the_kernels() -> None:
     assert users <= {"attention", "layers", "load", "quantization", "sampling"}
 
 
-@pytest.mark.parametrize("module", ["main", "flags", "serve", "service", "wire", "models.registry"])
+@pytest.mark.parametrize("module", ["main", "flags", "serve", "service", "wire", "models.registry", "sampling.on_cpu"])
 def test_what_starts_the_process_does_not_import_torch(module: str) -> None:
     """Two seconds in which the socket is there already. Follows imports at the top of files."""
     seen: set[str] = set()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sampling_world import STAGES, KernelStages, TorchStages
 from torch import Tensor
 from transformers import (
     MinPLogitsWarper,
@@ -12,12 +13,18 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from headrace_server.sampling.edits import add_biases, penalize_occurrence, penalize_repetition
-from headrace_server.sampling.filters import keep_min_p, keep_top_k, keep_top_p, keep_typical
-
 ROWS, VOCAB_SIZE = 5, 3001
 NO_IDS = torch.zeros(ROWS, 1, dtype=torch.int64)
 MASSES = (0.05, 0.3, 0.9, 0.999)
+
+
+Stages = KernelStages | TorchStages
+
+
+@pytest.fixture(params=STAGES)
+def stages(request: pytest.FixtureRequest) -> Stages:
+    """The filters and penalties of each sampler in turn."""
+    return STAGES[request.param]
 
 
 def logits(seed: int, spread: float = 4.0) -> Tensor:
@@ -29,24 +36,24 @@ def column(*values: float, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 2, 50, 3000, 3001])
-def test_top_k_keeps_what_transformers_keeps(k: int) -> None:
+def test_top_k_keeps_what_transformers_keeps(stages: Stages, k: int) -> None:
     scores = logits(1)
     expected = TopKLogitsWarper(k)(NO_IDS, scores)
-    keep_top_k(scores, torch.full((ROWS, 1), k))
+    stages.keep_top_k(scores, torch.full((ROWS, 1), k))
     assert torch.equal(scores, expected)
 
 
-def test_top_k_is_of_each_row() -> None:
+def test_top_k_is_of_each_row(stages: Stages) -> None:
     scores = logits(2)
-    keep_top_k(scores, column(1, 7, 3, 3001, 2, dtype=torch.int64))
+    stages.keep_top_k(scores, column(1, 7, 3, 3001, 2, dtype=torch.int64))
     assert scores.isfinite().sum(1).tolist() == [1, 7, 3, 3001, 2]
 
 
 @pytest.mark.parametrize("mass", MASSES)
-def test_top_p_keeps_what_transformers_keeps(mass: float) -> None:
+def test_top_p_keeps_what_transformers_keeps(stages: Stages, mass: float) -> None:
     scores = logits(3)
     expected = TopPLogitsWarper(mass)(NO_IDS, scores)
-    keep_top_p(scores, torch.full((ROWS, 1), mass))
+    stages.keep_top_p(scores, torch.full((ROWS, 1), mass))
     assert torch.equal(scores, expected)
 
 
@@ -65,54 +72,54 @@ def at_the_cut(scores: Tensor, mass: float) -> Tensor:
 
 
 @pytest.mark.parametrize("mass", MASSES)
-def test_typical_keeps_what_transformers_keeps(mass: float) -> None:
+def test_typical_keeps_what_transformers_keeps(stages: Stages, mass: float) -> None:
     scores = logits(4)
     undecided = at_the_cut(scores, mass)
     assert undecided.sum() <= ROWS
     expected = TypicalLogitsWarper(mass)(NO_IDS, scores)
-    keep_typical(scores, torch.full((ROWS, 1), mass))
+    stages.keep_typical(scores, torch.full((ROWS, 1), mass))
     assert torch.equal(scores[~undecided], expected[~undecided])
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 1.0])
-def test_min_p_keeps_what_transformers_keeps(share: float) -> None:
+def test_min_p_keeps_what_transformers_keeps(stages: Stages, share: float) -> None:
     scores = logits(5)
     expected = MinPLogitsWarper(share)(NO_IDS, scores)
-    keep_min_p(scores, torch.full((ROWS, 1), share))
+    stages.keep_min_p(scores, torch.full((ROWS, 1), share))
     assert torch.equal(scores, expected)
 
 
-@pytest.mark.parametrize("keep", [keep_top_p, keep_typical], ids=["top-p", "typical"])
-def test_filters_work_on_what_an_earlier_filter_left(keep: object) -> None:
-    warper = TopPLogitsWarper(0.7) if keep is keep_top_p else TypicalLogitsWarper(0.7)
+@pytest.mark.parametrize("name", ["keep_top_p", "keep_typical"])
+def test_filters_work_on_what_an_earlier_filter_left(stages: Stages, name: str) -> None:
+    warper = TopPLogitsWarper(0.7) if name == "keep_top_p" else TypicalLogitsWarper(0.7)
     scores = logits(6)
-    keep_top_k(scores, torch.full((ROWS, 1), 40))
+    stages.keep_top_k(scores, torch.full((ROWS, 1), 40))
     expected = warper(NO_IDS, scores)
-    keep(scores, torch.full((ROWS, 1), 0.7))  # type: ignore[operator]
+    getattr(stages, name)(scores, torch.full((ROWS, 1), 0.7))
     assert torch.equal(scores, expected)
 
 
 @pytest.mark.parametrize(
-    ("keep", "setting"),
-    [(keep_top_k, column(1, dtype=torch.int64)), (keep_top_p, column(0.1)), (keep_min_p, column(1.0))],
+    ("name", "setting"),
+    [("keep_top_k", column(1, dtype=torch.int64)), ("keep_top_p", column(0.1)), ("keep_min_p", column(1.0))],
     ids=["top-k", "top-p", "min-p"],
 )
-def test_equal_tokens_stay_or_go_together(keep: object, setting: Tensor) -> None:
+def test_equal_tokens_stay_or_go_together(stages: Stages, name: str, setting: Tensor) -> None:
     scores = torch.tensor([[0.0, 5.0, 5.0, 5.0, 1.0]])
-    keep(scores, setting)  # type: ignore[operator]
+    getattr(stages, name)(scores, setting)
     assert scores.isfinite().tolist() == [[False, True, True, True, False]]
 
 
-def test_every_filter_keeps_a_token_of_a_lone_peak() -> None:
-    for keep, setting in ((keep_top_p, 1e-6), (keep_typical, 1e-6), (keep_min_p, 1.0)):
+def test_every_filter_keeps_a_token_of_a_lone_peak(stages: Stages) -> None:
+    for keep, setting in ((stages.keep_top_p, 1e-6), (stages.keep_typical, 1e-6), (stages.keep_min_p, 1.0)):
         scores = torch.full((1, 100), -50.0)
         scores[0, 7] = 50.0
         keep(scores, column(setting))
         assert scores[0, 7].isfinite(), keep.__name__
 
 
-def test_a_filters_result_does_not_depend_on_the_other_rows() -> None:
-    for keep, setting in ((keep_top_p, 0.8), (keep_typical, 0.8), (keep_min_p, 0.02)):
+def test_a_filters_result_does_not_depend_on_the_other_rows(stages: Stages) -> None:
+    for keep, setting in ((stages.keep_top_p, 0.8), (stages.keep_typical, 0.8), (stages.keep_min_p, 0.02)):
         together = logits(7, spread=0.5)
         alone = together[2:3].clone()
         keep(together, torch.full((ROWS, 1), setting))
@@ -120,34 +127,32 @@ def test_a_filters_result_does_not_depend_on_the_other_rows() -> None:
         assert torch.equal(alone[0], together[2]), keep.__name__
 
 
-def test_repetition_penalty_equals_transformers() -> None:
+def test_repetition_penalty_equals_transformers(stages: Stages) -> None:
     scores, tokens = logits(8), torch.randint(0, VOCAB_SIZE, (ROWS, 300), generator=torch.Generator().manual_seed(8))
     for penalty in (1.3, 0.7):
         expected = RepetitionPenaltyLogitsProcessor(penalty)(tokens, scores)
         edited = scores.clone()
-        penalize_repetition(edited, tokens, torch.full((ROWS, 1), penalty))
+        stages.penalize_repetition(edited, tokens, torch.full((ROWS, 1), penalty))
         assert torch.equal(edited, expected)
 
 
-def test_bias_equals_transformers() -> None:
+def test_bias_equals_transformers(stages: Stages) -> None:
     scores = logits(9)
     expected = SequenceBiasLogitsProcessor([[[5], 2.5], [[17], -100.0]])(NO_IDS, scores)
     places = torch.arange(ROWS).numpy()
-    add_biases(scores, places, [(torch.tensor([17, 5]), torch.tensor([-100.0, 2.5]))] * ROWS)
+    stages.add_biases(scores, places, torch.tensor([[17, 5]] * ROWS), torch.tensor([[-100.0, 2.5]] * ROWS))
     assert torch.equal(scores, expected)
 
 
-def test_bias_of_one_row_leaves_the_others_alone() -> None:
+def test_bias_of_one_row_leaves_the_others_alone(stages: Stages) -> None:
     scores = torch.zeros(3, 10)
-    add_biases(scores, torch.tensor([1]).numpy(), [(torch.tensor([4, 4]), torch.tensor([1.0, 2.0]))])
+    stages.add_biases(scores, torch.tensor([1]).numpy(), torch.tensor([[4, 4]]), torch.tensor([[1.0, 2.0]]))
     assert scores.nonzero().tolist() == [[1, 4]]
     assert scores[1, 4] == 3.0
 
 
-def test_frequency_counts_and_presence_does_not() -> None:
-    tokens = torch.tensor([[3, 5, 5, 6, 5]])
-    generated = torch.tensor([[False, True, True, True, True]])
-    fresh = torch.tensor([[False, True, False, True, False]])
+def test_frequency_counts_and_presence_does_not(stages: Stages) -> None:
+    tokens, counts = torch.tensor([[3, 5, 6]]), torch.tensor([[0, 3, 1]])
     scores = torch.zeros(1, 8)
-    penalize_occurrence(scores, tokens, generated, fresh, column(0.5), column(10.0))
+    stages.penalize_occurrence(scores, tokens, counts, column(0.5), column(10.0))
     assert scores.tolist() == [[0, 0, 0, 0, 0, -11.5, -10.5, 0]]

@@ -57,6 +57,12 @@ class SamplingParameters:
         """The row needs to know which tokens occurred."""
         return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
 
+    @property
+    def plain(self) -> bool:
+        """The row takes the arg-max of its raw logits and reports nothing about them."""
+        asks = self.logprobs or self.top_n > 0
+        return self.greedy and not (asks or self.penalized or len(self.bias_ids) > 0)
+
     def problem(self, vocab_size: int) -> str | None:
         """A sentence about the first value that cannot be used, or None."""
         checks = (

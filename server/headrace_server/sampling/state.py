@@ -1,38 +1,21 @@
-"""What sampling knows of every row between steps: parameters as columns, so that a step selects rows at once."""
+"""What sampling knows of every row between steps: parameters as numpy columns, so that a step selects rows at once."""
 
 import numpy as np
-import torch
 
-from headrace_server.sampling.history import TokenHistory
+from headrace_kernels.sample_tokens import Columns
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import Ints
 
 
-class SamplingState:
-    """One column per parameter, one entry per row. A row's entries hold from one `admit` to the next."""
+class SamplingState(Columns):
+    """The kernel's columns, and who fills them. A row's entries hold from one `admit` to the next."""
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
-        def column(dtype: type) -> np.ndarray:
-            return np.zeros(max_rows, dtype)
-
-        self.temperature = column(np.float32)
-        self.top_k = column(np.int64)  # vocab_size: all
-        self.top_p = column(np.float32)
-        self.typical_p = column(np.float32)
-        self.min_p = column(np.float32)
-        self.repetition_penalty = column(np.float32)
-        self.frequency_penalty = column(np.float32)
-        self.presence_penalty = column(np.float32)
-        self.seed = column(np.int64)
-        self.logprobs = column(np.bool_)
-        self.top_n = column(np.int64)
-        self.prompt_logprobs = column(np.bool_)
-        self.penalized = column(np.bool_)
-        self.biased = column(np.bool_)
-        self.biases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # row → (ids, values)
-        self.history = TokenHistory(max_rows, device)
+    def __init__(self, max_rows: int, vocab_size: int) -> None:
+        super().__init__(max_rows)
+        self.prompt_logprobs = np.zeros(max_rows, np.bool_)
+        # The arg-max of the row's raw logits is all that anybody wants of them.
+        self.plain = np.zeros(max_rows, np.bool_)
         self._vocab_size = vocab_size
-        self._device = device
 
     def admit(self, row: int, parameters: SamplingParameters, token_ids: Ints, num_generated: int) -> None:
         """A request takes the row; its parameters have been checked."""
@@ -47,13 +30,12 @@ class SamplingState:
         self.frequency_penalty[row] = parameters.frequency_penalty
         self.presence_penalty[row] = parameters.presence_penalty
         self.seed[row] = parameters.seed
-        self.penalized[row] = parameters.penalized
-        self.biased[row] = len(parameters.bias_ids) > 0
+        self.biases.put(row, parameters.bias_ids, parameters.bias_values)
         if parameters.penalized:
-            self.history.start(row, token_ids, num_generated)
-        if self.biased[row]:
-            ids, values = torch.from_numpy(parameters.bias_ids), torch.tensor(parameters.bias_values)
-            self.biases[row] = (ids.to(self._device), values.to(self._device))
+            tokens, places = np.unique(token_ids, return_inverse=True)
+            in_answer = np.bincount(places[len(places) - num_generated :], minlength=len(tokens))
+            self.history.put(row, tokens, in_answer)
+        self.plain[row] = parameters.plain
 
     def report(self, row: int, parameters: SamplingParameters) -> None:
         """Remember only what the row's results must hold: enough for one that failed at admission."""
@@ -63,5 +45,4 @@ class SamplingState:
 
     def release(self, row: int) -> None:
         """The row's holder is gone."""
-        self.biases.pop(row, None)
-        self.penalized[row] = self.biased[row] = False
+        self.biases.lengths[row] = self.history.lengths[row] = 0

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headrace_kernels.ops import gumbel_noise
-from headrace_server.sampling.filters import keep_min_p, keep_top_k, keep_top_p, keep_typical
+from headrace_server.sampling.on_torch.filters import keep_min_p, keep_top_k, keep_top_p, keep_typical
 from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Ints
 

@@ -10,19 +10,18 @@ from headrace_server.step import Ints
 
 def edit_logits(logits: Tensor, rows: Ints, state: SamplingState) -> None:
     """logits [rows, vocab_size] float32, of these rows in this order. Touches only rows that ask for it."""
-    biased = np.flatnonzero(state.biased[rows])
+    biased = np.flatnonzero(state.biases.lengths[rows])
     if len(biased):
-        add_biases(logits, biased, [state.biases[row] for row in rows[biased].tolist()])
-    penalized = np.flatnonzero(state.penalized[rows])
+        ids, values = (torch.from_numpy(part).to(logits.device) for part in state.biases.of(rows[biased]))
+        add_biases(logits, biased, ids.long(), values)
+    penalized = np.flatnonzero(state.history.lengths[rows])
     if len(penalized):
         _penalize(logits, penalized, rows[penalized], state)
 
 
-def add_biases(logits: Tensor, places: Ints, biases: list[tuple[Tensor, Tensor]]) -> None:
-    """Add biases[i] = (token ids, values) to logits[places[i]]. A token named twice gets both values."""
-    lengths = torch.tensor([len(ids) for ids, _ in biases], device=logits.device)
-    index = torch.from_numpy(places).to(logits.device).repeat_interleave(lengths)
-    ids, values = (torch.cat(parts) for parts in zip(*biases, strict=True))
+def add_biases(logits: Tensor, places: Ints, ids: Tensor, values: Tensor) -> None:
+    """Add values [places, longest] to tokens ids [places, longest] of logits[places]. One named twice gets both."""
+    index = torch.from_numpy(places).to(logits.device)[:, None].expand_as(ids)
     logits.index_put_((index, ids), values, accumulate=True)
 
 
@@ -30,13 +29,11 @@ def _penalize(logits: Tensor, places: Ints, rows: Ints, state: SamplingState) ->
     def column(values: np.ndarray) -> Tensor:
         return torch.from_numpy(values[rows])[:, None].to(logits.device)
 
-    tokens, generated, fresh = state.history.of(rows)
+    tokens, counts = (torch.from_numpy(part).to(logits.device).long() for part in state.history.of(rows))
     index = torch.from_numpy(places).to(logits.device)
     edited = logits[index]
     penalize_repetition(edited, tokens, column(state.repetition_penalty))
-    penalize_occurrence(
-        edited, tokens, generated, fresh, column(state.frequency_penalty), column(state.presence_penalty)
-    )
+    penalize_occurrence(edited, tokens, counts, column(state.frequency_penalty), column(state.presence_penalty))
     logits[index] = edited
 
 
@@ -49,12 +46,10 @@ def penalize_repetition(logits: Tensor, tokens: Tensor, penalty: Tensor) -> None
     logits.scatter_(1, tokens, torch.where(before < 0, before * penalty, before / penalty))
 
 
-def penalize_occurrence(
-    logits: Tensor, tokens: Tensor, generated: Tensor, fresh: Tensor, frequency: Tensor, presence: Tensor
-) -> None:
-    """Subtract `frequency` for every occurrence in the answer, and `presence` once for the first.
+def penalize_occurrence(logits: Tensor, tokens: Tensor, counts: Tensor, frequency: Tensor, presence: Tensor) -> None:
+    """Subtract `frequency` for every occurrence in the answer, and `presence` once if there is any.
 
-    logits [rows, vocab_size]; tokens, generated, fresh [rows, length] as `TokenHistory.of` gives them;
+    logits [rows, vocab_size]; tokens, counts [rows, length], repeats of a token with a count of 0 allowed;
     frequency, presence [rows, 1]
     """
-    logits.scatter_add_(1, tokens, -(generated * frequency + fresh * presence))
+    logits.scatter_add_(1, tokens, -(counts * frequency + (counts > 0) * presence))
