@@ -78,7 +78,7 @@ class Columns:
         self.presence_penalty = column(np.float32)  # 0: off
         self.seed = column(np.int64)  # the bits of an unsigned 64-bit seed
         self.logprobs = column(np.bool_)  # wants the log-probability of its token
-        self.top_n = column(np.int64)  # wants so many likeliest tokens
+        self.top_n = column(np.int64)  # wants so many likeliest tokens, and the log-probability of its own
         self.biases = SparseRows(max_rows, np.float32)  # added to logits
         # Each token of prompt or answer once, with how often the answer has it. Empty for rows that don't penalise.
         self.history = SparseRows(max_rows, np.int32)

@@ -33,9 +33,8 @@ def sample_tokens(
             samples.ids[place] = int(np.argmax(scores))
             if columns.history.lengths[row]:
                 columns.history.count(rows[place : place + 1], samples.ids[place : place + 1])
-        report(
-            raw, place, slice(int(ends[place] - top_n[place]), int(ends[place])), bool(columns.logprobs[row]), samples
-        )
+        if columns.logprobs[row] or top_n[place]:
+            report(raw, place, slice(int(ends[place] - top_n[place]), int(ends[place])), samples)
     return samples
 
 
@@ -106,14 +105,13 @@ def noise(seed: int, index: int, vocab_size: int) -> Floats:
     return (-np.log(-np.log(uniform.astype(np.float64)))).astype(np.float32)
 
 
-def report(raw: Floats, place: int, top: slice, asked: bool, samples: Samples) -> None:
-    """Log-probabilities of the chosen token, if `asked`, and of as many likeliest ones as `top` has room for."""
+def report(raw: Floats, place: int, top: slice, samples: Samples) -> None:
+    """Log-probabilities of the chosen token, and of as many likeliest ones as `top` has room for."""
     highest = np.float64(raw.max())
-    wanted = top.stop - top.start
-    if not np.isfinite(highest) or not (asked or wanted):
+    if not np.isfinite(highest):
         return
     logprobs = (raw.astype(np.float64) - (highest + np.log(np.exp(raw - highest).sum()))).astype(np.float32)
     if samples.possible[place]:
         samples.logprobs[place] = logprobs[samples.ids[place]]
-    samples.top_ids[top] = np.argsort(-raw, kind="stable")[:wanted]
+    samples.top_ids[top] = np.argsort(-raw, kind="stable")[: top.stop - top.start]
     samples.top_logprobs[top] = logprobs[samples.top_ids[top]]

@@ -14,7 +14,7 @@ class Samples:
 
     ids: Ints  # [rows]
     possible: NDArray[np.bool_]  # [rows] False where logits were NaN, +∞ or all −∞; the id then means nothing
-    logprobs: Floats  # [rows] of the raw logits; NaN for rows that did not ask
+    logprobs: Floats  # [rows] of the raw logits; NaN for rows that want no report
     top_ids: Ints  # [sum of top_n] each row's likeliest tokens, likeliest first, one row after the other
     top_logprobs: Floats  # [sum of top_n]
 
