@@ -97,7 +97,9 @@ impl Failure {
                 | SimulateError::Output(_)
                 | SimulateError::Replay { .. },
             ) => ExitCode::FAILURE,
-            Self::Bench(BenchError::Target(_)) => ExitCode::from(2),
+            Self::Bench(BenchError::Target(_) | BenchError::Workload(_) | BenchError::Tokenizer(_)) => {
+                ExitCode::from(2)
+            }
             Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

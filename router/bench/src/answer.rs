@@ -27,6 +27,24 @@ pub enum AskError {
     TooLong,
     #[error("no whole answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
+    #[error("cannot make its prompt: {0}")]
+    Prompt(String),
+}
+
+impl AskError {
+    /// What it has in common with others, in a word or two.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Connect(_) => "no connection".into(),
+            Self::Broken(_) => "connection broke".into(),
+            Self::Status { status, .. } => format!("status {status}"),
+            Self::Said(_) => "error in the stream".into(),
+            Self::Empty => "no token".into(),
+            Self::TooLong => "event too long".into(),
+            Self::Timeout(_) => "timeout".into(),
+            Self::Prompt(_) => "no prompt".into(),
+        }
+    }
 }
 
 /// A whole answer.
@@ -42,6 +60,14 @@ pub(crate) struct Whole {
     pub prompt_tokens: Option<u64>,
 }
 
+impl Whole {
+    /// After the first token. `None` if that is all there is.
+    pub fn per_token(&self) -> Option<Duration> {
+        let after_first = u32::try_from(self.tokens.saturating_sub(1)).unwrap_or(u32::MAX);
+        (after_first > 0).then(|| (self.e2e - self.ttft) / after_first)
+    }
+}
+
 /// Follows an answer, event by event.
 pub(crate) struct Answer<'a> {
     api: Api,
@@ -54,7 +80,7 @@ pub(crate) struct Answer<'a> {
     last: Instant,
     events: u64,
     usage: Option<Usage>,
-    generated: Option<u64>,
+    details: Option<Details>,
     said: Option<String>,
     /// The two newest events, the older first. The last ones of an answer need not be tokens, and say how it ended.
     held: [Held; 2],
@@ -79,7 +105,7 @@ impl<'a> Answer<'a> {
             last: sent,
             events: 0,
             usage: None,
-            generated: None,
+            details: None,
             said: None,
             held: Default::default(),
         }
@@ -114,12 +140,14 @@ impl<'a> Answer<'a> {
             return Err(AskError::Said(said));
         }
         let first = self.first.ok_or(AskError::Empty)?;
-        let counted = self.usage.map(|usage| usage.completion_tokens).or(self.generated);
+        let counted = self.usage.map(|usage| usage.completion_tokens);
+        let counted = counted.or(self.details.map(|details| details.generated_tokens));
+        let prompt_tokens = self.usage.map(|usage| usage.prompt_tokens);
         Ok(Whole {
             ttft: first - self.sent,
             e2e: self.last - self.sent,
             tokens: counted.unwrap_or(self.events),
-            prompt_tokens: self.usage.map(|usage| usage.prompt_tokens),
+            prompt_tokens: prompt_tokens.or(self.details.and_then(|details| details.input_length)),
         })
     }
 
@@ -142,7 +170,7 @@ impl<'a> Answer<'a> {
             return;
         }
         self.usage = event.usage.or(self.usage);
-        self.generated = event.details.map(|details| details.generated_tokens).or(self.generated);
+        self.details = event.details.or(self.details);
         let token = match self.api {
             Api::Tgi => event.token.is_some(),
             Api::Completions | Api::Chat => event.choices.iter().any(Choice::has_text),
@@ -167,6 +195,8 @@ struct Event<'a> {
 #[derive(Clone, Copy, Deserialize)]
 struct Details {
     generated_tokens: u64,
+    /// Of the prompt; only newer servers say it.
+    input_length: Option<u64>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -249,7 +279,7 @@ mod tests {
     #[test]
     fn every_event_of_tgi_is_a_token() {
         for parse in [false, true] {
-            assert_eq!(follow(Api::Tgi, parse, &TGI), (whole(1, 4, 4, None), vec![1000; 3]));
+            assert_eq!(follow(Api::Tgi, parse, &TGI), (whole(1, 4, 4, Some(3)), vec![1000; 3]));
         }
     }
 

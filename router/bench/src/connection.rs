@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::answer::{Answer, AskError, sentence, shorten};
 use crate::events::Events;
+use crate::progress::Progress;
 use crate::target::Target;
 
 pub(crate) struct Connection {
@@ -34,8 +35,14 @@ impl Connection {
         self.sender.ready().await.is_ok()
     }
 
-    /// Sends a request and follows its answer to the end of the stream. Says in how many reads its tokens came.
-    pub async fn stream(&mut self, request: Request<Full<Bytes>>, answer: &mut Answer<'_>) -> Result<u64, AskError> {
+    /// Sends a request and follows its answer to the end of the stream. Says in how many reads its tokens came;
+    /// `progress` learns of each.
+    pub async fn stream(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        answer: &mut Answer<'_>,
+        progress: &Progress,
+    ) -> Result<u64, AskError> {
         let response = self.send(request).await?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
@@ -52,6 +59,7 @@ impl Connection {
                 answer.event(event, at);
             });
             pushed.map_err(|_| AskError::TooLong)?;
+            progress.events(seen);
             reads += u64::from(seen > 0);
         }
         Ok(reads)

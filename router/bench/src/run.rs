@@ -5,17 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
-use crate::answer::{Answer, AskError};
+use crate::answer::{Answer, AskError, Whole};
 use crate::connection::Connection;
-use crate::load::{Arrivals, Load, poisson};
+use crate::goodput::Limits;
+use crate::load::{Arrivals, Load};
+use crate::progress::Progress;
 use crate::report::Report;
-use crate::tally::Tally;
+use crate::tally::{Ended, Tally};
 use crate::target::Target;
 use crate::usage::Cpu;
-use crate::workload::Workload;
+use crate::workload::{Ask, WordsError, Workload};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -23,6 +28,11 @@ pub struct Bench {
     pub target: Target,
     pub workload: Workload,
     pub load: Load,
+    /// What a good answer keeps.
+    pub limits: Limits,
+    /// The first request's number, below 2⁴⁸. Runs on one server whose numbers differ have the same lengths and other
+    /// prompts, which its prefix cache has not seen.
+    pub first: u64,
     /// Look into every event, for exact times between tokens where a server sends events without any; else only into
     /// the first and the last ones.
     pub parse_events: bool,
@@ -30,46 +40,34 @@ pub struct Bench {
     pub server: Option<u32>,
 }
 
-impl Bench {
-    /// Waits until the server says that it is healthy, or until `patience` is over.
-    ///
-    /// # Errors
-    /// What it did instead, the last time it was asked.
-    pub async fn wait_until_healthy(&self, patience: Duration) -> Result<(), AskError> {
-        let deadline = Instant::now() + patience;
-        loop {
-            match timeout(HEALTH_TIME, self.healthy()).await.unwrap_or(Err(AskError::Timeout(HEALTH_TIME))) {
-                Err(error) if Instant::now() >= deadline => return Err(error),
-                Err(_) => tokio::time::sleep(HEALTH_PAUSE).await,
-                Ok(()) => return Ok(()),
-            }
-        }
-    }
-
-    async fn healthy(&self) -> Result<(), AskError> {
-        let status = Connection::open(&self.target).await?.status(self.target.health()).await?;
-        match status.as_u16() {
-            200 => Ok(()),
-            status => Err(AskError::Status { status, body: "not healthy".into() }),
-        }
-    }
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("cannot read the CPU time of the server's process: {0}")]
+    Cpu(#[from] io::Error),
+    #[error(transparent)]
+    Words(#[from] WordsError),
 }
 
-/// Runs the bench on the runtime of the caller; one of a single thread is enough, and disturbs least.
+/// Runs the bench on the runtime of the caller; one of a single thread is enough, and disturbs least. `progress` counts
+/// what is measured, not the warm-up.
+///
+/// Prompts of up to [`PREPARED`] requests are made before the first is sent, so that the client's work does not take
+/// from the server's; those after them as they are sent.
 ///
 /// # Errors
-/// The server's CPU time cannot be read.
-pub async fn run(bench: &Bench) -> io::Result<Report> {
+/// The server's CPU time cannot be read, or the first prompts cannot be made.
+pub async fn run(bench: &Bench, progress: Arc<Progress>) -> Result<Report, RunError> {
     let server = || bench.server.map(Cpu::of).transpose();
     if bench.load.warmup > 0 {
-        let asker = Asker::new(bench, WARMUP_NUMBERS, bench.load.warmup);
+        let asker = Asker::new(bench, WARMUP_NUMBERS, bench.load.warmup, Arc::default())?;
         asker.streams(bench.load.warmup.min(WARMUP_STREAMS) as u32).await;
     }
-    let asker = Asker::new(bench, 0, bench.load.requests);
+    let asker = Asker::new(bench, 0, bench.load.requests, progress)?;
     let (own, servers, began) = (Cpu::own(), server()?, Instant::now());
-    match bench.load.arrivals {
-        Arrivals::Streams(streams) => asker.streams(streams).await,
-        Arrivals::Rate(rate) => asker.arrivals(rate).await,
+    match (&bench.load.arrivals, bench.load.arrivals.due(bench.workload.seed)) {
+        (_, Some(due)) => asker.arrivals(due).await,
+        (Arrivals::Streams(streams), None) => asker.streams(*streams).await,
+        (_, None) => {}
     }
     let took = began.elapsed();
     let client = Cpu::own() - own;
@@ -86,6 +84,9 @@ struct Shared {
     /// The first request's number.
     base: u64,
     requests: u64,
+    /// What the first ones ask.
+    prepared: Vec<Ask>,
+    progress: Arc<Progress>,
     /// Requests started.
     started: AtomicU64,
     /// No request starts later.
@@ -96,16 +97,24 @@ struct Shared {
 }
 
 impl Asker {
-    fn new(bench: &Bench, base: u64, requests: u64) -> Self {
-        Self(Arc::new(Shared {
+    /// The clock of the run starts when this is done.
+    fn new(bench: &Bench, base: u64, requests: u64, progress: Arc<Progress>) -> Result<Self, WordsError> {
+        let base = bench.first + base;
+        let ahead = if requests == u64::MAX { 1 } else { requests.min(PREPARED) };
+        let prepared: Result<_, _> = (0..ahead).map(|place| bench.workload.ask(base, place)).collect();
+        let prepared = prepared?;
+        let now = Instant::now();
+        Ok(Self(Arc::new(Shared {
             bench: bench.clone(),
             base,
             requests,
+            prepared,
+            progress,
             started: AtomicU64::new(0),
-            over: bench.load.duration.map(|duration| Instant::now() + duration),
-            tally: Mutex::new(Tally::new()),
+            over: bench.load.duration.and_then(|duration| now.checked_add(duration)),
+            tally: Mutex::new(Tally::new(bench.limits, now)),
             idle: Mutex::default(),
-        }))
+        })))
     }
 
     /// Closed loop.
@@ -124,49 +133,81 @@ impl Asker {
     }
 
     /// Open loop.
-    async fn arrivals(&self, rate: f64) {
+    async fn arrivals(&self, dues: impl Iterator<Item = Duration>) {
         let began = Instant::now();
         let mut tasks = JoinSet::new();
-        for due in poisson(rate, self.0.bench.workload.seed) {
+        for due in dues {
             let due = began.checked_add(due).filter(|&due| self.0.over.is_none_or(|over| due < over));
             let Some(due) = due else { break };
             sleep_until(due.into()).await;
             let Some(number) = self.next() else { break };
             let asker = self.clone();
-            tasks.spawn(async move { asker.ask(number, &mut Vec::new()).await });
+            tasks.spawn(async move {
+                asker.tally().late(due.elapsed());
+                asker.ask(number, &mut Vec::new()).await;
+            });
             while tasks.try_join_next().is_some() {}
         }
         tasks.join_all().await;
     }
 
-    /// The number of the next request, if there is one.
+    /// The place of the next request among those of the run, if there is one.
     fn next(&self) -> Option<u64> {
         if self.0.over.is_some_and(|over| Instant::now() >= over) {
             return None;
         }
-        let number = self.0.started.fetch_add(1, Ordering::Relaxed);
-        (number < self.0.requests).then(|| self.0.base + number)
+        let place = self.0.started.fetch_add(1, Ordering::Relaxed);
+        (place < self.0.requests).then_some(place)
     }
 
-    async fn ask(&self, number: u64, gaps: &mut Vec<u32>) {
-        let Bench { target, workload, load, parse_events, .. } = &self.0.bench;
-        let ask = workload.ask(number);
-        let asked = ask.output_tokens;
-        let request = target.request(&ask);
-        let mut answer = Answer::new(target.api(), *parse_events, Instant::now(), gaps);
+    async fn ask(&self, place: u64, gaps: &mut Vec<u32>) {
+        self.0.progress.started();
+        let prompted = self.prompted(place);
+        let sent = Instant::now();
+        let outcome = match prompted {
+            Ok((request, asked)) => self.answered(request, sent, gaps).await.map(|answered| (answered, asked)),
+            Err(error) => Err(error),
+        };
+        self.0.progress.ended(outcome.is_ok());
+        let mut tally = self.tally();
+        match outcome {
+            Ok(((whole, reads), asked)) => tally.whole(&Ended { whole, sent, gaps, reads, asked }),
+            Err(error) => tally.failed(&error, sent, Instant::now()),
+        }
+    }
+
+    /// The whole answer, and in how many reads it came.
+    async fn answered(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: Instant,
+        gaps: &mut Vec<u32>,
+    ) -> Result<(Whole, u64), AskError> {
+        let Shared { bench, progress, .. } = &*self.0;
+        let mut answer = Answer::new(bench.target.api(), bench.parse_events, sent, gaps);
         let asking = async {
             let mut connection = self.connection().await?;
-            let reads = connection.stream(request, &mut answer).await?;
+            let reads = connection.stream(request, &mut answer, progress).await?;
             lock(&self.0.idle).push(connection);
             Ok(reads)
         };
-        let read = timeout(load.timeout, asking).await.unwrap_or(Err(AskError::Timeout(load.timeout)));
-        let outcome = read.and_then(|reads| Ok((answer.end()?, reads)));
-        let mut tally = lock(&self.0.tally);
-        match outcome {
-            Ok((whole, reads)) => tally.whole(&whole, gaps, reads, asked),
-            Err(error) => tally.failed(&error),
-        }
+        let patience = bench.load.timeout;
+        let reads = timeout(patience, asking).await.unwrap_or(Err(AskError::Timeout(patience)))?;
+        Ok((answer.end()?, reads))
+    }
+
+    /// The request, and how many tokens it asks for.
+    fn prompted(&self, place: u64) -> Result<(Request<Full<Bytes>>, u32), AskError> {
+        let Shared { bench, base, prepared, .. } = &*self.0;
+        let made;
+        let ask = match usize::try_from(place).ok().and_then(|place| prepared.get(place)) {
+            Some(ask) => ask,
+            None => {
+                made = bench.workload.ask(*base, place).map_err(|error| AskError::Prompt(error.to_string()))?;
+                &made
+            }
+        };
+        Ok((bench.target.request(ask), ask.output_tokens))
     }
 
     /// One that is there and still open, or a new one.
@@ -190,9 +231,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const HEALTH_TIME: Duration = Duration::from_secs(5);
-const HEALTH_PAUSE: Duration = Duration::from_millis(50);
-
+/// Few enough to be made in seconds and to fit into memory.
+const PREPARED: u64 = 4096;
 /// Warm-up requests ask what no request of the run does.
 const WARMUP_NUMBERS: u64 = 1 << 48;
 const WARMUP_STREAMS: u64 = 64;

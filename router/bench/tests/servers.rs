@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use headrace_bench::{Api, Arrivals, Bench, Load, Prompt, Report, Target, Workload, run};
+use headrace_bench::{
+    Api, Arrivals, Asks, Bench, Counts, Gaps, Limits, Load, Progress, Report, Shape, Target, Words, Workload, run,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Barrier;
 
 /// How a server answers request number n (from 0) of a connection: bytes, and whether it closes after them.
 type Script = fn(u32) -> (String, bool);
@@ -34,11 +37,26 @@ impl Server {
     }
 
     async fn bench(&self, api: Api, arrivals: Arrivals, requests: u64) -> Report {
-        let timeout = Duration::from_millis(500);
-        let load = Load { arrivals, requests, duration: None, warmup: 0, timeout };
-        let target = Target::new(&self.url, api, "m".into(), Some("secret")).unwrap();
-        let workload = Workload { prompt: Prompt::Words(3), output_tokens: 2, seed: 1 };
-        run(&Bench { target, workload, load, parse_events: false, server: None }).await.unwrap()
+        run(&bench(&self.url, api, arrivals, requests), Arc::default()).await.unwrap()
+    }
+}
+
+/// Prompts of three words, answers of two tokens.
+fn bench(url: &str, api: Api, arrivals: Arrivals, requests: u64) -> Bench {
+    let timeout = Duration::from_millis(500);
+    Bench {
+        target: Target::new(url, api, "m".into(), Some("secret")).unwrap(),
+        workload: Workload {
+            name: "test".into(),
+            asks: Asks::Shaped(Shape::Fixed { prompt: 3, output: 2 }),
+            words: Words::common(),
+            seed: 1,
+        },
+        load: Load { arrivals, requests, duration: None, warmup: 0, timeout },
+        limits: Limits::default(),
+        first: 0,
+        parse_events: false,
+        server: None,
     }
 }
 
@@ -99,7 +117,7 @@ async fn a_stream_asks_again_on_its_own_connection() {
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_gets_new_connections() {
     let server = Server::start(|_| (two_tokens(), true)).await;
-    let report = server.bench(Api::Tgi, Arrivals::Rate(2000.0), 20).await;
+    let report = server.bench(Api::Tgi, Arrivals::Rate { per_second: 2000.0, gaps: Gaps::Poisson }, 20).await;
     assert_eq!((report.whole, report.failed), (20, 0), "{:?}", report.failures);
     assert_eq!(server.connections.load(Ordering::Relaxed), 20);
 }
@@ -113,7 +131,8 @@ async fn refusals_are_counted_by_status_and_sentence() {
     };
     let report = Server::start(refuse).await.bench(Api::Tgi, Arrivals::Streams(1), 10).await;
     assert_eq!((report.whole, report.failed), (5, 5));
-    assert_eq!(report.failures["status 429: too busy"], 5);
+    assert_eq!((report.failures["status 429: too busy"], report.failure_kinds["status 429"]), (5, 5));
+    assert_eq!(report.first_failure.as_deref(), Some("status 429: too busy"));
 }
 
 #[tokio::test]
@@ -141,4 +160,66 @@ async fn a_connection_that_is_cut_and_one_that_says_nothing_are_failures() {
     let silent = Server::start(|_| (String::new(), false)).await;
     let report = silent.bench(Api::Tgi, Arrivals::Streams(1), 1).await;
     assert_eq!(report.failures["no whole answer within 0.5 s"], 1, "{:?}", report.failures);
+}
+
+#[tokio::test]
+async fn with_as_many_streams_as_requests_all_are_sent_at_once() {
+    const ALL: usize = 8;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let all_are_there = Arc::new(Barrier::new(ALL));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let all_are_there = all_are_there.clone();
+            tokio::spawn(async move {
+                read_request(&mut stream).await;
+                all_are_there.wait().await;
+                stream.write_all(two_tokens().as_bytes()).await.unwrap();
+            });
+        }
+    });
+    let bench = bench(&url, Api::Tgi, Arrivals::Streams(50), ALL as u64);
+    let progress = Arc::new(Progress::default());
+    let report = run(&bench, progress.clone()).await.unwrap();
+    assert_eq!((report.whole, report.failed), (ALL as u64, 0), "{:?}", report.failures);
+    assert_eq!(progress.counts(), Counts { started: 8, whole: 8, failed: 0, events: 16 });
+}
+
+#[tokio::test]
+async fn good_answers_are_those_within_the_limits_and_failed_ones_are_not() {
+    let every_other = |number| {
+        let refusal = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n".to_owned();
+        (if number % 2 == 1 { refusal } else { two_tokens() }, false)
+    };
+    let server = Server::start(every_other).await;
+    let mut bench = bench(&server.url, Api::Tgi, Arrivals::Streams(1), 10);
+    let mut good = async |limits| {
+        bench.limits = limits;
+        let goodput = run(&bench, Arc::default()).await.unwrap().goodput.unwrap();
+        (goodput.requests, goodput.share)
+    };
+    let (none, loose) = (Limits::default(), Some(10_000.0));
+    assert_eq!(good(Limits { ttft_ms: loose, itl_ms: loose }).await, (5, 0.5));
+    assert_eq!(good(Limits { ttft_ms: Some(1e-3), ..none }).await, (0, 0.0));
+}
+
+#[tokio::test]
+async fn requests_of_a_file_with_times_are_sent_once_each_and_not_before_their_time() {
+    let server = Server::start(|_| (two_tokens(), false)).await;
+    let times = [0, 0, 30].map(Duration::from_millis);
+    let report = server.bench(Api::Tgi, Arrivals::At(times.into()), 100).await;
+    assert_eq!((report.whole, report.failed), (3, 0));
+    assert!(report.seconds >= 0.03 && report.late_ms.is_some());
+}
+
+#[tokio::test]
+async fn what_went_on_when_adds_up_to_the_tokens() {
+    let server = Server::start(|_| (two_tokens(), false)).await;
+    let report = server.bench(Api::Tgi, Arrivals::Streams(2), 20).await;
+    let curves = &report.curves;
+    let tokens: f64 = curves.timeline.iter().map(|moment| moment.tokens_per_s * 2.0 * curves.timeline[0].at_s).sum();
+    assert!((tokens - 40.0).abs() < 1e-6, "{tokens}");
+    for distribution in [&curves.ttft, &curves.itl, &curves.e2e] {
+        assert_eq!(distribution.last().map(|point| point.1), Some(1.0));
+    }
 }

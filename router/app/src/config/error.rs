@@ -89,4 +89,10 @@ pub enum ConfigError {
     NoShards,
     #[error("the command after -- does not say {{port}}; write it where the server is told its port")]
     NoPort,
+    #[error("--arrivals is for an open loop; give --rate or --sweep rate=… too, or leave it out")]
+    ArrivalsOfClosedLoop,
+    #[error("--burstiness says how bursty --arrivals bursty is; give both or neither")]
+    BurstinessWithoutBursts,
+    #[error("{flag} and --workload both say what requests are like; leave out {flag}, or --workload")]
+    LengthsOfWorkload { flag: &'static str },
 }
