@@ -1,8 +1,8 @@
 //! Whole runs against small servers that say what a test wants, byte for byte.
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use headrace_bench::{
@@ -73,8 +73,8 @@ async fn serve(mut stream: TcpStream, script: Script) {
     }
 }
 
-/// Reads a request to its end; `None` when there is none.
-async fn read_request(stream: &mut TcpStream) -> Option<()> {
+/// Reads a request to its end, for its body; `None` when there is none.
+async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut text = String::new();
     let mut piece = [0; 4096];
     loop {
@@ -83,7 +83,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<()> {
             assert!(head.starts_with("post /") && head.contains("authorization: bearer secret"), "{head}");
             let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?.parse().unwrap_or(0);
             if body.len() >= length {
-                return Some(());
+                return Some(body.to_owned());
             }
         }
         match stream.read(&mut piece).await {
@@ -222,4 +222,28 @@ async fn what_went_on_when_adds_up_to_the_tokens() {
     for distribution in [&curves.ttft, &curves.itl, &curves.e2e] {
         assert_eq!(distribution.last().map(|point| point.1), Some(1.0));
     }
+}
+
+#[tokio::test]
+async fn runs_ask_the_same_again_unless_their_first_numbers_differ() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let seen = bodies.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            while let Some(body) = read_request(&mut stream).await {
+                seen.lock().unwrap().push(body);
+                stream.write_all(two_tokens().as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let asked = async |first| {
+        let bench = Bench { first, ..bench(&url, Api::Tgi, Arrivals::Streams(1), 3) };
+        assert_eq!(run(&bench, Arc::default()).await.unwrap().whole, 3);
+        std::mem::take(&mut *bodies.lock().unwrap())
+    };
+    let (one, again, other) = (asked(0).await, asked(0).await, asked(1 << 32).await);
+    assert_eq!((one.len(), &one), (3, &again));
+    assert!(other.iter().all(|body| !one.contains(body)), "{one:?} {other:?}");
 }

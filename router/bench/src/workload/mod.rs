@@ -50,19 +50,18 @@ impl Workload {
     /// The tokenizer allows no prompt of that length.
     pub(crate) fn ask(&self, first: u64, place: u64) -> Result<Ask, WordsError> {
         let number = first + place;
-        // Multiplied, so that no run's numbers with one seed meet another run's with another.
-        let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(SPREAD) ^ number);
+        let mut random = self.random(number);
         let (prompt, output_tokens) = match &self.asks {
             Asks::Same { prompt, output_tokens } => (prompt.clone(), *output_tokens),
             Asks::Shaped(shape) => {
                 let Lengths { shared, prompt, output } = shape.lengths(place, self.seed);
-                (self.made_up(shared, prompt, &mut random)?, output)
+                (self.words.prompt(&self.shared(first, shared)?, prompt, &mut random)?, output)
             }
             Asks::Listed(requests) => {
                 let listed = &requests[(place % requests.len().max(1) as u64) as usize];
                 let prompt = match &listed.prompt {
                     file::Prompt::Text(text) => text.clone(),
-                    file::Prompt::Tokens(tokens) => self.made_up(0, *tokens, &mut random)?,
+                    file::Prompt::Tokens(tokens) => self.words.prompt("", *tokens, &mut random)?,
                 };
                 (prompt, listed.output_tokens)
             }
@@ -70,20 +69,19 @@ impl Workload {
         Ok(Ask { prompt, output_tokens })
     }
 
-    /// A text of `tokens`, of which the first `shared` are those of every other request.
-    fn made_up(&self, shared: u32, tokens: u32, random: &mut StdRng) -> Result<String, WordsError> {
-        let mut before = String::new();
-        if shared > 0 {
-            before = self.words.prompt("", shared, &mut StdRng::seed_from_u64(self.seed ^ SHARED))?;
-        }
-        self.words.prompt(&before, tokens, random)
+    /// What all requests of a run begin with; another run, and the warm-up before, begin otherwise.
+    fn shared(&self, first: u64, tokens: u32) -> Result<String, WordsError> {
+        if tokens == 0 { Ok(String::new()) } else { self.words.prompt("", tokens, &mut self.random(!first)) }
+    }
+
+    /// Multiplied, so that no run's numbers with one seed meet another run's with another.
+    fn random(&self, number: u64) -> StdRng {
+        StdRng::seed_from_u64(self.seed.wrapping_mul(SPREAD) ^ number)
     }
 }
 
 /// Odd and without a pattern: 2⁶⁴ over the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Makes of a run's seed that of the text which its requests share.
-const SHARED: u64 = 0x5348_4152_4544;
 
 #[cfg(test)]
 mod tests {
@@ -132,6 +130,14 @@ mod tests {
         assert_eq!((one.len(), other.len()), (930, 930));
         assert_eq!(one[..900], other[..900]);
         assert_ne!(one[900..], other[900..]);
+    }
+
+    #[test]
+    fn what_a_run_shares_no_other_run_does() {
+        let workload = workload(Shape::Prefix, 1);
+        let beginning =
+            |first| workload.ask(first, 0).unwrap().prompt.split(' ').take(5).map(str::to_owned).collect::<Vec<_>>();
+        assert_ne!(beginning(0), beginning(1 << 32));
     }
 
     #[test]

@@ -79,20 +79,23 @@ impl Words {
         for _ in 0..TRIES {
             let text = format!("{before}{}", words.concat());
             let ids = encode(tokenizer, &text)?;
-            if ids.len() < wanted {
-                words.extend(self.draw(wanted - ids.len(), random));
-                continue;
-            }
             if ids.len() == wanted {
                 return Ok(text);
             }
-            // Cut within a word: its pieces need not be tokens again, so this is looked at, too.
+            let of_a_word = (ids.len() / words.len().max(1)).max(1);
+            let words_off = (ids.len().abs_diff(wanted) / of_a_word).max(1);
+            if ids.len() < wanted {
+                words.extend(self.draw(words_off, random));
+                continue;
+            }
+            // Cut within a word: not every tokenizer decodes and encodes that to the same tokens.
             let cut = tokenizer.decode(&ids[..wanted], false);
             let cut = cut.map_err(|error| WordsError::Encode { reason: error.to_string() })?;
             if cut.starts_with(before) && encode(tokenizer, &cut)?.len() == wanted {
                 return Ok(cut);
             }
-            words.truncate(words.len().saturating_sub(ids.len() - wanted));
+            // The oldest go: the newest may have as many tokens as are missing after that.
+            words.drain(..words_off.min(words.len()));
         }
         Err(WordsError::Inexact { tokens })
     }
@@ -132,7 +135,7 @@ fn whole_words(tokenizer: &Tokenizer) -> Vec<String> {
 const SPACES: [char; 2] = ['Ġ', '▁'];
 /// Fewer whole words than this make texts too much alike.
 const FEW: usize = 64;
-const TRIES: usize = 32;
+const TRIES: usize = 64;
 
 /// Short and common, so that vocabularies have them whole, with the space before them.
 const COMMON: [&str; 128] = [
@@ -156,9 +159,9 @@ mod tests {
 
     use super::*;
 
-    /// A byte-level BPE whose vocabulary has single letters, the space before a letter, and `words` as one token each
-    /// (of two letters).
-    fn tokenizer(words: &[String]) -> Tokenizer {
+    /// A byte-level BPE whose vocabulary has single letters, the space before a letter, and `words` (of two letters) as
+    /// one token each. Without a decoder it does not decode to what it encoded.
+    fn tokenizer(words: &[String], decodes: bool) -> Tokenizer {
         let letters = ('a'..='z').map(String::from);
         let entries: Vec<String> = letters
             .chain(["Ġ".into()])
@@ -172,7 +175,7 @@ mod tests {
             json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
         let file = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-            "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+            "pre_tokenizer": byte_level, "post_processor": null, "decoder": decodes.then_some(&byte_level),
             "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                 "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab,
                 "merges": spaced.chain(whole).collect::<Vec<_>>()}
@@ -180,9 +183,9 @@ mod tests {
         Tokenizer::from_bytes(file.to_string()).unwrap()
     }
 
-    fn words(entries: &[String]) -> Words {
+    fn words(entries: &[String], decodes: bool) -> Words {
         let folder = tempfile::tempdir().unwrap();
-        tokenizer(entries).save(folder.path().join("tokenizer.json"), false).unwrap();
+        tokenizer(entries, decodes).save(folder.path().join("tokenizer.json"), false).unwrap();
         Words::of_tokenizer(folder.path()).unwrap()
     }
 
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn prompts_have_exactly_as_many_tokens_as_asked_where_words_are_tokens() {
-        let words = words(&many());
+        let words = words(&many(), true);
         assert_eq!(words.words.len(), many().len());
         for tokens in [1, 2, 31, 500] {
             let text = words.prompt("", tokens, &mut StdRng::seed_from_u64(u64::from(tokens))).unwrap();
@@ -205,18 +208,28 @@ mod tests {
     }
 
     #[test]
-    fn and_where_words_are_several_tokens() {
-        let words = words(&[]);
-        assert_eq!(words.words.len(), COMMON.len(), "a vocabulary without words gets the common ones");
-        for tokens in 1..80 {
-            let text = words.prompt("", tokens, &mut StdRng::seed_from_u64(u64::from(tokens))).unwrap();
-            assert_eq!(count(&words, &text), tokens as usize, "{text}");
+    fn and_where_words_are_several_tokens_even_if_they_cannot_be_cut() {
+        for decodes in [true, false] {
+            let words = words(&[], decodes);
+            assert_eq!(words.words.len(), COMMON.len(), "a vocabulary without words gets the common ones");
+            for tokens in 10..80 {
+                let text = words.prompt("", tokens, &mut StdRng::seed_from_u64(u64::from(tokens))).unwrap();
+                assert_eq!(count(&words, &text), tokens as usize, "{text}");
+            }
         }
     }
 
     #[test]
+    fn a_length_that_no_text_has_is_refused() {
+        let words = words(&many(), true);
+        let before = words.prompt("", 4, &mut StdRng::seed_from_u64(1)).unwrap();
+        let said = words.prompt(&before, 3, &mut StdRng::seed_from_u64(1)).unwrap_err().to_string();
+        assert!(said.contains("exactly 3 tokens") && said.contains("ask for another length"), "{said}");
+    }
+
+    #[test]
     fn what_is_shared_stands_before_and_counts() {
-        let words = words(&many());
+        let words = words(&many(), true);
         let before = words.prompt("", 40, &mut StdRng::seed_from_u64(1)).unwrap();
         let text = words.prompt(&before, 50, &mut StdRng::seed_from_u64(2)).unwrap();
         assert!(text.starts_with(&before));
