@@ -35,43 +35,41 @@ impl Connection {
         self.sender.ready().await.is_ok()
     }
 
-    /// Sends a request and follows its answer to the end of the stream. Says in how many reads its tokens came;
-    /// `progress` learns of each.
-    pub async fn stream(
-        &mut self,
-        request: Request<Full<Bytes>>,
-        answer: &mut Answer<'_>,
-        progress: &Progress,
-    ) -> Result<u64, AskError> {
-        let response = self.send(request).await?;
-        if response.status() != StatusCode::OK {
-            return Err(refusal(response).await);
-        }
-        let mut body = response.into_body();
-        let mut events = Events::default();
-        let mut reads = 0;
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-            let at = Instant::now();
-            let mut seen = 0;
-            let pushed = events.push(&data, |event| {
-                seen += 1;
-                answer.event(event, at);
-            });
-            pushed.map_err(|_| AskError::TooLong)?;
-            progress.events(seen);
-            reads += u64::from(seen > 0);
-        }
-        Ok(reads)
-    }
-
     pub async fn status(&mut self, request: Request<Full<Bytes>>) -> Result<StatusCode, AskError> {
         Ok(self.send(request).await?.status())
     }
 
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, AskError> {
+    /// Sends a request and waits for the head of its answer.
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, AskError> {
         self.sender.send_request(request).await.map_err(broken)
     }
+}
+
+/// Follows an answer to the end of its stream. Says in how many reads its tokens came; `progress` learns of each.
+pub(crate) async fn follow(
+    response: Response<Incoming>,
+    answer: &mut Answer<'_>,
+    progress: &Progress,
+) -> Result<u64, AskError> {
+    if response.status() != StatusCode::OK {
+        return Err(refusal(response).await);
+    }
+    let mut body = response.into_body();
+    let mut events = Events::default();
+    let mut reads = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        let at = Instant::now();
+        let mut seen = 0;
+        let pushed = events.push(&data, |event| {
+            seen += 1;
+            answer.event(event, at);
+        });
+        pushed.map_err(|_| AskError::TooLong)?;
+        progress.events(seen);
+        reads += u64::from(seen > 0);
+    }
+    Ok(reads)
 }
 
 /// An answer that is no stream: its status, and its `error` or else the beginning of its body.

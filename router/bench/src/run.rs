@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::answer::{Answer, AskError, Whole};
-use crate::connection::Connection;
+use crate::connection::{Connection, follow};
 use crate::goodput::Limits;
 use crate::load::{Arrivals, Load};
 use crate::progress::Progress;
@@ -186,8 +186,16 @@ impl Asker {
         let Shared { bench, progress, .. } = &*self.0;
         let mut answer = Answer::new(bench.target.api(), bench.parse_events, sent, gaps);
         let asking = async {
-            let mut connection = self.connection().await?;
-            let reads = connection.stream(request, &mut answer, progress).await?;
+            let (mut connection, kept) = self.connection().await?;
+            let response = match connection.send(request.clone()).await {
+                // Some servers close a connection after an answer without saying so: the request has met nobody.
+                Err(AskError::Broken(_)) if kept => {
+                    connection = Connection::open(&bench.target).await?;
+                    connection.send(request).await?
+                }
+                response => response?,
+            };
+            let reads = follow(response, &mut answer, progress).await?;
             lock(&self.0.idle).push(connection);
             Ok(reads)
         };
@@ -210,15 +218,15 @@ impl Asker {
         Ok((bench.target.request(ask), ask.output_tokens))
     }
 
-    /// One that is there and still open, or a new one.
-    async fn connection(&self) -> Result<Connection, AskError> {
+    /// One that is there and seems still open (true), or a new one.
+    async fn connection(&self) -> Result<(Connection, bool), AskError> {
         loop {
             let Some(mut connection) = lock(&self.0.idle).pop() else { break };
             if connection.is_ready().await {
-                return Ok(connection);
+                return Ok((connection, true));
             }
         }
-        Connection::open(&self.0.bench.target).await
+        Ok((Connection::open(&self.0.bench.target).await?, false))
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {

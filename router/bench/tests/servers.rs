@@ -123,6 +123,15 @@ async fn a_server_that_closes_after_each_answer_gets_new_connections() {
 }
 
 #[tokio::test]
+async fn a_request_that_meets_a_connection_already_given_up_is_sent_on_a_new_one() {
+    // As llama.cpp's server: each connection takes one request, and nothing says so before the next one is sent.
+    let server = Server::start(|number| if number == 0 { (two_tokens(), false) } else { (String::new(), true) }).await;
+    let report = server.bench(Api::Tgi, Arrivals::Streams(1), 5).await;
+    assert_eq!((report.whole, report.failed), (5, 0), "{:?}", report.failures);
+    assert_eq!(server.connections.load(Ordering::Relaxed), 5);
+}
+
+#[tokio::test]
 async fn refusals_are_counted_by_status_and_sentence() {
     let refuse = |number| {
         let body = r#"{"error":{"message":"too busy","type":"overloaded"}}"#;
