@@ -71,8 +71,13 @@ check: shard $(VENV)/.tests ## Format, lints, types and import directions
 	$(VENV)/bin/mypy
 	$(PYTEST) -q server/tests/test_import_direction.py
 
-bench: build $(VENV)/.tests ## Measure beside transformers' static batching, in one run on this machine
-	$(VENV)/bin/python integration-tests/bench/side_by_side.py
+# What is measured, beside which servers (installed into ~/.cache/headrace-peers at first), and how often:
+# docs/side-by-side.md. `make bench PEERS=llama.cpp WORKLOADS="one start" ROUNDS=5`
+PEERS ?= vllm llama.cpp transformers
+WORKLOADS ?= start seed decode one prefill prefix one-8bit decode-8bit one-4bit
+ROUNDS ?= 3
+bench: build $(VENV)/.tests ## Measure beside vLLM, llama.cpp and transformers in turn (PEERS=, WORKLOADS=, ROUNDS=3; an hour)
+	$(VENV)/bin/python integration-tests/bench/side_by_side.py --peers $(PEERS) --cases $(WORKLOADS) --rounds $(ROUNDS)
 
 # A fake shard behind the real router: what is measured is the router. FAKE_STEP_US= makes its steps take time.
 FAKE_STEP_US ?= 0

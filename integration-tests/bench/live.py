@@ -10,19 +10,22 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import client
+from bench import workloads
+from bench.cases import CASES
+from bench.load import Client
 from bench.open_loop import Arrival, Outcome, percentile, poisson, run
 from bench.probe import HEALTH, Probe, refused
-from bench.workloads import Job, build
+from bench.workloads import Job
 from harness.server import HEADRACE, Server, embedded_model_dir
 
 
 def mixture(count: int, seed: int = 0) -> list[Job]:
-    return build("seed", embedded_model_dir() / "tokenizer.json", count, seed).jobs
+    return workloads.mixture(embedded_model_dir() / "tokenizer.json", count, seed)
 
 
 def with_server(flags: list[str], arrivals: list[Arrival]) -> tuple[list[Outcome], float]:
@@ -36,8 +39,9 @@ def with_server(flags: list[str], arrivals: list[Arrival]) -> tuple[list[Outcome
 
 def batching(dtype: str) -> None:
     """The same requests at once, under `static` and `fcfs`."""
-    workload = build("seed", embedded_model_dir() / "tokenizer.json", 64)
-    speeds = {}
+    client = Client(HEADRACE, embedded_model_dir() / "tokenizer.json")
+    case = replace(CASES["seed"], requests=64, concurrency=64)
+    runs = {}
     for name, flags in {
         "static, groups of 8": ["--scheduling-policy", "static", "--group-size", "8", "--max-batch-size", "64"],
         "fcfs, 64 rows": ["--max-batch-size", "64"],
@@ -46,13 +50,16 @@ def batching(dtype: str) -> None:
         server = Server("--dtype", dtype, *flags)
         try:
             server.wait_until_ready()
-            speeds[name] = client.measure(server.url, workload, 0)
+            runs[name] = run = client.load(server.url, case, seed=1)
         finally:
             server.stop()
-        print(f"{name:20} {speeds[name].line()}")
-    base = speeds["static, groups of 8"].output_tokens_per_s
-    for name, figures in speeds.items():
-        print(f"{name:20} {figures.output_tokens_per_s / base:5.2f}x the throughput of static")
+        print(
+            f"{name:20} {run.output_tokens_per_s:8.1f} output tok/s  {run.requests_per_s:6.2f} req/s  "
+            f"first token {run.ttft_p50 / 1e3:6.2f} s  answer {run.e2e_p50 / 1e3:6.2f} s (medians)"
+        )
+    base = runs["static, groups of 8"].output_tokens_per_s
+    for name, run in runs.items():
+        print(f"{name:20} {run.output_tokens_per_s / base:5.2f}x the throughput of static")
 
 
 def goodput(outcomes: list[Outcome], deadline_s: float, wall_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What is measured: lists of (prompt, tokens to generate), the same for every server from one seed."""
+"""What open loops send: prompts and tokens to generate, the same from one seed. Closed ones are `headrace bench`'s."""
 
 import random
 from dataclasses import dataclass
@@ -12,15 +12,6 @@ from tokenizers import Tokenizer
 class Job:
     prompt: str
     output_tokens: int
-
-
-@dataclass(frozen=True)
-class Workload:
-    """`concurrency` jobs at a time, in order."""
-
-    name: str
-    jobs: list[Job]
-    concurrency: int
 
 
 @cache
@@ -38,17 +29,11 @@ def text(tokenizer_file: Path, tokens: int, draw: random.Random) -> str:
     return tokenizer.decode(ids[:tokens])
 
 
-def build(name: str, tokenizer_file: Path, count: int, seed: int = 0) -> Workload:
-    """`one`: decode one at a time; `decode`: short prompts, long answers; `seed`: half 50/20, half 500/200 tokens."""
+def mixture(tokenizer_file: Path, count: int, seed: int = 0) -> list[Job]:
+    """Half 50 tokens in and 20 out, half 500 in and 200 out."""
     draw = random.Random(seed)
-    shapes = {
-        "one": lambda: (32, 128),
-        "decode": lambda: (32, 256),
-        "seed": lambda: (50, 20) if draw.random() < 0.5 else (500, 200),
-        "prefill": lambda: (1024, 4),
-    }
     jobs = []
     for _ in range(count):
-        prompt_tokens, output_tokens = shapes[name]()
+        prompt_tokens, output_tokens = (50, 20) if draw.random() < 0.5 else (500, 200)
         jobs.append(Job(text(tokenizer_file, prompt_tokens, draw), output_tokens))
-    return Workload(name, jobs, concurrency=1 if name == "one" else count)
+    return jobs

@@ -30,7 +30,12 @@ def free_port() -> int:
 
 def embedded_model_dir() -> Path:
     """Converts the embedded model if that was never done, and says where it is."""
-    command = [str(PYTHON), "-m", "headrace_server", "prepare", "--model-id", "embedded"]
+    return prepared_model_dir("embedded")
+
+
+def prepared_model_dir(model_id: str) -> Path:
+    """The same for any model."""
+    command = [str(PYTHON), "-m", "headrace_server", "prepare", "--model-id", model_id]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return Path(json.loads(answer.stdout.strip().splitlines()[-1])["model_dir"])
 
