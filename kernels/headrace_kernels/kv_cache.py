@@ -1,14 +1,29 @@
 """How the paged KV cache lies in memory. Only this file and the kernels know it.
 
 A *block* holds `block_size` consecutive positions of one sequence. A *slot* is one position in the cache:
-block * block_size + offset. Keys and values are two tensors of the same shape, one pair a layer.
+block * block_size + offset. Keys and values are two arrays of the same shape, one pair a layer.
+
+A (block, head) is one contiguous piece. On a GPU that is [offset, element]. On a CPU it is made of *panels* (see
+`cpu/lines.h`), the right-hand sides of attention's products: 16 columns by all of K, four bytes of K at a time.
+
+    keys    [offset // 16][element // pack][offset % 16][element % pack]     columns are positions, K is the head
+    values  [element // 16][offset // pack][element % 16][offset % pack]     columns are elements, K is positions
+
+with pack = 4 // element size. Copying whole blocks works alike with either.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DEFAULT_BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 """Tokens a block, by device type. On the CPU a (block, head) of 64 bfloat16 is then exactly one 4 KiB page."""
 
-MIN_BLOCK_SIZE = 8
-"""Kernels read keys in groups of eight; such a group must lie within one block."""
+MIN_BLOCK_SIZE = 16
+"""Columns of a panel: a panel of keys lies within one block."""
+
+PANEL_COLUMNS = 16
 
 
 def default_block_size(device_type: str) -> int:
@@ -16,17 +31,69 @@ def default_block_size(device_type: str) -> int:
     return DEFAULT_BLOCK_SIZE.get(device_type, 16)
 
 
-def kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int) -> tuple[int, int, int, int]:
-    """The shape of a layer's `k_cache`, and of its `v_cache`: [num_blocks, num_kv_heads, block_size, head_dim].
+def padded_head_dim(head_dim: int) -> int:
+    """Elements of a head in the cache: whole panels."""
+    return -(-head_dim // PANEL_COLUMNS) * PANEL_COLUMNS
 
-    The head comes before the offset, so what attention reads for one (block, head) is one contiguous piece, and a
-    rank's KV heads of a block are contiguous too.
+
+def kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int) -> tuple[int, int, int, int]:
+    """The shape of a layer's keys, and of its values: [num_blocks, num_kv_heads, block_size, padded_head_dim].
+
+    The last two axes say how large a (block, head) is; in which order its elements lie is said above.
     """
     if not is_block_size(block_size):
         raise ValueError(f"block_size {block_size}: must be a power of two, at least {MIN_BLOCK_SIZE}")
-    return (num_blocks, num_kv_heads, block_size, head_dim)
+    return (num_blocks, num_kv_heads, block_size, padded_head_dim(head_dim))
 
 
 def is_block_size(block_size: int) -> bool:
     """Whether the kernels can work with blocks of this many tokens."""
     return block_size >= MIN_BLOCK_SIZE and block_size & (block_size - 1) == 0
+
+
+def read_keys(cache: "Tensor", blocks: "Tensor") -> "Tensor":
+    """Blocks of keys in the plain order: [len(blocks), num_kv_heads, block_size, padded_head_dim]."""
+    if not cache.is_cpu:
+        return cache[blocks]
+    return _key_panels(cache)[blocks].permute(0, 1, 2, 4, 3, 5).reshape(-1, *cache.shape[1:])
+
+
+def read_values(cache: "Tensor", blocks: "Tensor") -> "Tensor":
+    """Blocks of values in the plain order, as `read_keys`."""
+    if not cache.is_cpu:
+        return cache[blocks]
+    return _value_panels(cache)[blocks].permute(0, 1, 3, 5, 2, 4).reshape(-1, *cache.shape[1:])
+
+
+def write_keys(cache: "Tensor", blocks: "Tensor", offsets: "Tensor", keys: "Tensor") -> None:
+    """Put keys [n, num_kv_heads, padded_head_dim] at (blocks[i], offsets[i])."""
+    if not cache.is_cpu:
+        cache[blocks, :, offsets] = keys
+    else:
+        panels = _key_panels(cache)
+        panel, column = offsets // PANEL_COLUMNS, offsets % PANEL_COLUMNS
+        panels[blocks, :, panel, :, column] = keys.view(*keys.shape[:2], *panels.shape[3::2])
+
+
+def write_values(cache: "Tensor", blocks: "Tensor", offsets: "Tensor", values: "Tensor") -> None:
+    """The same of values."""
+    if not cache.is_cpu:
+        cache[blocks, :, offsets] = values
+    else:
+        panels = _value_panels(cache)
+        line, place = offsets // panels.shape[5], offsets % panels.shape[5]
+        panels[blocks, :, :, line, :, place] = values.view(*values.shape[:2], *panels.shape[2:5:2])
+
+
+def _key_panels(cache: "Tensor") -> "Tensor":
+    """[num_blocks, num_kv_heads, offset // 16, element // pack, offset % 16, element % pack]"""
+    num_blocks, num_kv_heads, block_size, dim = cache.shape
+    pack = 4 // cache.element_size()
+    return cache.view(num_blocks, num_kv_heads, block_size // PANEL_COLUMNS, dim // pack, PANEL_COLUMNS, pack)
+
+
+def _value_panels(cache: "Tensor") -> "Tensor":
+    """[num_blocks, num_kv_heads, element // 16, offset // pack, element % 16, offset % pack]"""
+    num_blocks, num_kv_heads, block_size, dim = cache.shape
+    pack = 4 // cache.element_size()
+    return cache.view(num_blocks, num_kv_heads, dim // PANEL_COLUMNS, block_size // pack, PANEL_COLUMNS, pack)

@@ -59,7 +59,7 @@ def test_where_blocks_lie_makes_no_difference(dtype, isa):
 
 
 @BOTH
-@pytest.mark.parametrize("block_size", [8, 16, 64])
+@pytest.mark.parametrize("block_size", [16, 64, 128])
 def test_the_size_of_blocks_makes_no_difference(block_size, dtype, isa):
     rows = [(0, 500, 550)]
     expected = World(Shape(dtype=dtype), [550]).attend(rows)

@@ -50,9 +50,15 @@ class World:
         self.v_cache = torch.full(cache_shape, float("nan"), dtype=shape.dtype)
         self.blocks = [blocks.to(torch.int32) for blocks in order[: sum(counts)].split(counts)]
         for sequence, blocks in zip(self.sequences, self.blocks, strict=True):
-            positions = torch.arange(len(sequence))
-            slots = blocks[positions // shape.block_size].long() * shape.block_size + positions % shape.block_size
-            store_kv(sequence.key, sequence.value, self.k_cache, self.v_cache, slots)
+            store_kv(
+                sequence.key,
+                sequence.value,
+                self.k_cache,
+                self.v_cache,
+                blocks[None],
+                torch.tensor([0, len(sequence)], dtype=torch.int32),
+                torch.tensor([len(sequence)], dtype=torch.int32),
+            )
 
     def attend(
         self, rows: list[tuple[int, int, int]], window: int | None = None, backend: str | None = "cpu"

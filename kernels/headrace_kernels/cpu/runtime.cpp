@@ -148,15 +148,10 @@ void run_on_threads(int wanted, void (*body)(void*, int, int), void* data) {
     Pool::get().run(wanted, body, data);
 }
 
-void Barrier::start(int threads) {
-    threads_ = static_cast<uint32_t>(threads);
-    arrived_ = 0;
-}
-
-void Barrier::wait() {
-    if (threads_ == 1) return;
+void Barrier::wait(int threads) {
+    if (threads == 1) return;
     const uint32_t round = __atomic_load_n(&round_, __ATOMIC_RELAXED);
-    if (__atomic_add_fetch(&arrived_, 1, __ATOMIC_ACQ_REL) == threads_) {
+    if (__atomic_add_fetch(&arrived_, 1, __ATOMIC_ACQ_REL) == static_cast<uint32_t>(threads)) {
         __atomic_store_n(&arrived_, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&round_, round + 1, __ATOMIC_RELEASE);
         wake_sleepers(&round_, &sleepers_);

@@ -16,20 +16,18 @@ constexpr int kMostThreads = 256;
 // The workers are kept from call to call and sleep in between, so that a core which the router needs is free at once.
 void run_on_threads(int wanted, void (*body)(void*, int thread, int threads), void* data);
 
-// Where the threads of one `run_on_threads` wait for each other. All must call `wait` equally often.
+// Where the threads of one `run_on_threads` wait for each other. All must call `wait` equally often, with their number.
 //
 // Who waits spins for the few microseconds that a balanced phase needs, then sleeps: on a machine with few cores the
 // late one may be waiting for the core of the early one.
 class Barrier {
 public:
-    void start(int threads);
-    void wait();
+    void wait(int threads);
 
 private:
     alignas(64) uint32_t arrived_ = 0;
     alignas(64) uint32_t round_ = 0;
     uint32_t sleepers_ = 0;
-    uint32_t threads_ = 1;
 };
 
 // Memory that belongs to one thread and is kept from call to call.

@@ -4,13 +4,14 @@
 // order, whichever function makes them, so that a dot product has the same bits in every kernel.
 //
 //   kLanes                      lanes in a Vec
-//   kRowBlock                   rows of a matrix kernel whose 4-column tiles fit the registers
+//   kMultiplyRows, -Panels      rows and panels (lines.h) whose sums fit the registers together
 //   load, store                 from and to float or BFloat16 (rounded to nearest even)
 //   fma(a, b, c)                a * b + c, rounded once where the hardware can
 //   sum(a), largest(a)          over the lanes
 //   sum4(a, b, c, d, out)       out[0..3] = sum(a), sum(b), sum(c), sum(d)
 //   scale_by_power(a, t)        a * 2^n for t = n + kRoundingShift
 //   zero_below(a, x, bound)     a where x >= bound or x is NaN, else 0
+//   Line<T>, Four<T>, LineSum   a line of a panel, four bytes of a row, and the sums of their products; lines.h
 #pragma once
 
 #include "isa.h"
@@ -19,6 +20,24 @@ namespace headrace::HEADRACE_ISA {
 
 // 1.5 * 2^23: adding it to a small float rounds that to an integer, which then is in the sum's low bits.
 constexpr float kRoundingShift = 12582912.0f;
+
+inline float widen(BFloat16 value) {
+    const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
+    float wide;
+    __builtin_memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+template <int N>
+struct Int {
+    static constexpr int value = N;
+};
+
+template <class T>
+struct Line;
+
+template <class T>
+struct Four;
 
 }  // namespace headrace::HEADRACE_ISA
 

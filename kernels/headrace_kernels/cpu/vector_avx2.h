@@ -8,7 +8,8 @@
 namespace headrace::HEADRACE_ISA {
 
 constexpr int kLanes = 8;
-constexpr int kRowBlock = 3;
+constexpr int kMultiplyRows = 4;
+constexpr int kMultiplyPanels = 1;
 
 struct Vec {
     __m256 v;
@@ -72,6 +73,64 @@ inline Vec scale_by_power(Vec a, Vec t) {
 
 inline Vec zero_below(Vec a, Vec x, Vec bound) {
     return {_mm256_and_ps(a.v, _mm256_cmp_ps(x.v, bound.v, _CMP_NLT_UQ))};
+}
+
+// The sums of a line's 16 columns.
+struct LineSum {
+    __m256 low, high;
+
+    static LineSum zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+    static LineSum load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+    void store(float* to) const {
+        _mm256_storeu_ps(to, low);
+        _mm256_storeu_ps(to + 8, high);
+    }
+
+    template <class T>
+    void add(const Line<T>& columns, const Four<T>& four) {
+        multiply_add(low, columns.low, four);
+        multiply_add(high, columns.high, four);
+    }
+};
+
+template <>
+struct Line<float> {
+    __m256 low, high;
+    static Line load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+};
+
+template <>
+struct Four<float> {
+    __m256 v;
+    static Four load(const float* from) { return {_mm256_broadcast_ss(from)}; }
+};
+
+inline void multiply_add(__m256& sum, __m256 columns, const Four<float>& four) {
+    sum = _mm256_fmadd_ps(columns, four.v, sum);
+}
+
+template <>
+struct Line<BFloat16> {
+    __m256i low, high;
+    static Line load(const BFloat16* from) {
+        const auto* at = reinterpret_cast<const __m256i*>(from);
+        return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
+    }
+};
+
+template <>
+struct Four<BFloat16> {
+    __m256 even, odd;
+    static Four load(const BFloat16* from) {
+        return {_mm256_set1_ps(widen(from[0])), _mm256_set1_ps(widen(from[1]))};
+    }
+};
+
+inline void multiply_add(__m256& sum, __m256i columns, const Four<BFloat16>& four) {
+    const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(columns, 16));
+    const __m256 odd =
+        _mm256_castsi256_ps(_mm256_and_si256(columns, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000))));
+    sum = _mm256_fmadd_ps(odd, four.odd, _mm256_fmadd_ps(even, four.even, sum));
 }
 
 }  // namespace headrace::HEADRACE_ISA

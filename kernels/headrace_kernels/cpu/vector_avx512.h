@@ -8,7 +8,8 @@
 namespace headrace::HEADRACE_ISA {
 
 constexpr int kLanes = 16;
-constexpr int kRowBlock = 6;
+constexpr int kMultiplyRows = 8;
+constexpr int kMultiplyPanels = 2;
 
 struct Vec {
     __m512 v;
@@ -72,5 +73,83 @@ inline Vec scale_by_power(Vec a, Vec t) {
 inline Vec zero_below(Vec a, Vec x, Vec bound) {
     return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, bound.v, _CMP_NLT_UQ), a.v)};
 }
+
+// The sums of a line's 16 columns.
+struct LineSum {
+    __m512 v;
+
+    static LineSum zero() { return {_mm512_setzero_ps()}; }
+    static LineSum load(const float* from) { return {_mm512_loadu_ps(from)}; }
+    void store(float* to) const { _mm512_storeu_ps(to, v); }
+
+    template <class T>
+    void add(const Line<T>& columns, const Four<T>& four) {
+        multiply_add(v, columns, four);
+    }
+};
+
+template <>
+struct Line<float> {
+    __m512 v;
+    static Line load(const float* from) { return {_mm512_loadu_ps(from)}; }
+};
+
+template <>
+struct Four<float> {
+    __m512 v;
+    static Four load(const float* from) { return {_mm512_set1_ps(*from)}; }
+};
+
+inline void multiply_add(__m512& sum, const Line<float>& columns, const Four<float>& four) {
+    sum = _mm512_fmadd_ps(columns.v, four.v, sum);
+}
+
+#if defined(__AVX512BF16__)
+
+template <>
+struct Line<BFloat16> {
+    __m512bh v;
+    static Line load(const BFloat16* from) { return {(__m512bh)_mm512_loadu_si512(from)}; }
+};
+
+template <>
+struct Four<BFloat16> {
+    __m512bh v;
+    static Four load(const BFloat16* from) {
+        int32_t bits;
+        __builtin_memcpy(&bits, from, sizeof bits);
+        return {(__m512bh)_mm512_set1_epi32(bits)};
+    }
+};
+
+inline void multiply_add(__m512& sum, const Line<BFloat16>& columns, const Four<BFloat16>& four) {
+    sum = _mm512_dpbf16_ps(sum, columns.v, four.v);
+}
+
+#else
+
+template <>
+struct Line<BFloat16> {
+    __m512 even, odd;
+    static Line load(const BFloat16* from) {
+        const __m512i both = _mm512_loadu_si512(from);
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)),
+                _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000))))};
+    }
+};
+
+template <>
+struct Four<BFloat16> {
+    __m512 even, odd;
+    static Four load(const BFloat16* from) {
+        return {_mm512_set1_ps(widen(from[0])), _mm512_set1_ps(widen(from[1]))};
+    }
+};
+
+inline void multiply_add(__m512& sum, const Line<BFloat16>& columns, const Four<BFloat16>& four) {
+    sum = _mm512_fmadd_ps(columns.odd, four.odd, _mm512_fmadd_ps(columns.even, four.even, sum));
+}
+
+#endif
 
 }  // namespace headrace::HEADRACE_ISA

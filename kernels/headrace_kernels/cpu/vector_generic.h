@@ -8,7 +8,8 @@
 namespace headrace::HEADRACE_ISA {
 
 constexpr int kLanes = 4;
-constexpr int kRowBlock = 2;
+constexpr int kMultiplyRows = 2;
+constexpr int kMultiplyPanels = 1;
 
 typedef float Float4 __attribute__((vector_size(16)));
 typedef int32_t Int4 __attribute__((vector_size(16)));
@@ -70,5 +71,63 @@ inline float largest(Vec a) {
 inline Vec scale_by_power(Vec a, Vec t) { return {a.v * (Float4)(((Int4)t.v << 23) + 0x3f800000)}; }
 
 inline Vec zero_below(Vec a, Vec x, Vec bound) { return {(Float4)((Int4)a.v & ~(Int4)(x.v < bound.v))}; }
+
+// The sums of a line's 16 columns.
+struct LineSum {
+    Float4 v[4];
+
+    static LineSum zero() { return {}; }
+    static LineSum load(const float* from) {
+        LineSum sums;
+        std::memcpy(sums.v, from, sizeof sums.v);
+        return sums;
+    }
+    void store(float* to) const { std::memcpy(to, v, sizeof v); }
+
+    template <class T>
+    void add(const Line<T>& columns, const Four<T>& four) {
+        for (int i = 0; i < 4; i++) multiply_add(v[i], columns.v[i], four);
+    }
+};
+
+template <>
+struct Line<float> {
+    Float4 v[4];
+    static Line load(const float* from) {
+        Line line;
+        std::memcpy(line.v, from, sizeof line.v);
+        return line;
+    }
+};
+
+template <>
+struct Four<float> {
+    float v;
+    static Four load(const float* from) { return {*from}; }
+};
+
+inline void multiply_add(Float4& sum, Float4 columns, const Four<float>& four) { sum = sum + columns * four.v; }
+
+template <>
+struct Line<BFloat16> {
+    Int4 v[4];
+    static Line load(const BFloat16* from) {
+        Line line;
+        std::memcpy(line.v, from, sizeof line.v);
+        return line;
+    }
+};
+
+template <>
+struct Four<BFloat16> {
+    float even, odd;
+    static Four load(const BFloat16* from) { return {widen(from[0]), widen(from[1])}; }
+};
+
+inline void multiply_add(Float4& sum, Int4 columns, const Four<BFloat16>& four) {
+    const Float4 even = (Float4)(columns << 16), odd = (Float4)(columns & static_cast<int32_t>(0xffff0000));
+    sum = sum + even * four.even;
+    sum = sum + odd * four.odd;
+}
 
 }  // namespace headrace::HEADRACE_ISA

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from headrace_kernels.backends import Backend, use_cpu_backend
 from headrace_kernels.checks import FLOATS, ArgumentError, dense, expect
-from headrace_kernels.kv_cache import is_block_size
+from headrace_kernels.kv_cache import is_block_size, padded_head_dim
 from headrace_kernels.paged_attention import cpu, reference
 
 
@@ -23,7 +23,7 @@ def paged_attention(
     """Causal attention of a flat batch whose rows are decode rows, prompt chunks, or both.
 
     query             [num_tokens, num_heads, head_dim]; any stride between tokens
-    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_dim] in query's dtype, contiguous
+    k_cache, v_cache  of `kv_cache_shape`, in query's dtype, contiguous
     block_tables      [num_rows, max_blocks] int32: entry i of a row is the block of positions
                       [i * block_size, (i + 1) * block_size); entries past the context,
                       and those of blocks that a sliding window has left, are not read
@@ -44,15 +44,15 @@ def paged_attention(
     Example: query_starts [0, 1, 5] and context_lengths [300, 20] are a decode row at position 299 and a chunk of
     four prompt tokens at positions 16 to 19. With 32-token blocks they read 10 blocks and 1.
 
-    The C++ backend does float32 and bfloat16 with block sizes that are a power of two and head sizes that are a
-    multiple of 8, both at least 8. It reads keys in tiles at fixed positions, so a query's bits are the same by
-    decode and in any chunk.
+    The C++ backend does float32 and bfloat16 with block sizes that are a power of two, at least 16. It reads keys in
+    tiles at fixed positions, so a query's bits are the same by decode and in any chunk. In bfloat16 the weights of
+    keys are rounded to bfloat16 before they meet the values, as queries, keys and values are.
     """
     _, num_heads, head_dim = query.shape
     num_kv_heads, block_size = k_cache.shape[1], k_cache.shape[2]
     num_rows = block_tables.shape[0]
     expect(query, "query", dtype=FLOATS)
-    expect(k_cache, "k_cache", (None, None, None, head_dim), query.dtype, query)
+    expect(k_cache, "k_cache", (None, None, None, padded_head_dim(head_dim)), query.dtype, query)
     expect(v_cache, "v_cache", k_cache.shape, query.dtype, query)
     expect(block_tables, "block_tables", (None, None), torch.int32, query)
     expect(query_starts, "query_starts", (num_rows + 1,), torch.int32, query)
@@ -61,7 +61,7 @@ def paged_attention(
         raise ArgumentError(f"query: {num_heads} heads are not a multiple of k_cache's {num_kv_heads} KV heads")
     if sliding_window is not None and sliding_window < 1:
         raise ArgumentError(f"sliding_window: expected at least 1 or None, got {sliding_window}")
-    supported = head_dim % 8 == 0 and is_block_size(block_size) and k_cache.is_contiguous() and v_cache.is_contiguous()
+    supported = is_block_size(block_size) and k_cache.is_contiguous() and v_cache.is_contiguous()
     run = cpu.paged_attention if use_cpu_backend(backend, query, supported=supported) else reference.paged_attention
     return run(
         dense(query),

@@ -1,15 +1,17 @@
 // The arguments of paged_attention, and where things are in them.
 #pragma once
 
-#include "../cpu/isa.h"
+#include "../cpu/lines.h"
 
 namespace headrace::HEADRACE_ISA {
+
+// Elements of a head at most.
+constexpr int64_t kMostHeadDim = 512;
 
 struct Batch {
     const void* query;
     int64_t query_stride;  // elements from one token to the next
     const void *k_cache, *v_cache;
-    void* out;
     const int32_t *block_tables, *query_starts, *context_lengths;
     int64_t num_tokens, num_rows, max_blocks, num_blocks;
     int64_t num_heads, num_kv_heads, head_dim, block_size;
@@ -25,13 +27,27 @@ struct Batch {
     // The first key that a query at `position` sees; the last is its own.
     int64_t first_visible(int64_t position) const { return position >= window ? position - window + 1 : 0; }
 
+    // Elements of a head in the caches: whole panels.
+    int64_t padded_dim() const { return round_up(head_dim, kPanelColumns); }
+
     // Elements from the start of a cache to a (block, head).
     int64_t block_offset(int64_t block, int64_t kv_head) const {
-        return (block * num_kv_heads + kv_head) * block_size * head_dim;
+        return (block * num_kv_heads + kv_head) * block_size * padded_dim();
     }
 
-    // Whether every row's numbers agree with each other and its blocks are in the cache.
+    // Whether every row's numbers agree with each other and the blocks it reads are in the cache.
     bool valid() const {
+        return valid_from([&](int64_t row) { return first_visible(first_position(row)); });
+    }
+
+    // The same of the blocks that the step's own tokens go to.
+    bool valid_for_writing() const {
+        return valid_from([&](int64_t row) { return first_position(row); });
+    }
+
+private:
+    template <class First>
+    bool valid_from(const First& first_used) const {
         if (query_starts[0] != 0 || query_starts[num_rows] != num_tokens) return false;
         for (int64_t row = 0; row < num_rows; row++) {
             const int64_t queries = num_queries(row), context = context_lengths[row];
@@ -39,7 +55,7 @@ struct Batch {
             if (queries == 0) continue;
             if (queries > context || context > max_blocks * block_size) return false;
             const int32_t* blocks = block_tables + row * max_blocks;
-            for (int64_t i = first_visible(first_position(row)) / block_size; i * block_size < context; i++) {
+            for (int64_t i = first_used(row) / block_size; i * block_size < context; i++) {
                 if (blocks[i] < 0 || blocks[i] >= num_blocks) return false;
             }
         }

@@ -1,8 +1,11 @@
 """The definition of `paged_attention` in plain torch: one row after another, one matrix product each."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from headrace_kernels.kv_cache import read_keys, read_values
 from headrace_kernels.paged_attention.batch import check_batch
 
 
@@ -25,19 +28,19 @@ def paged_attention(
         tokens = slice(starts[row], starts[row + 1])
         if tokens.start == tokens.stop:
             continue
-        keys = _gather(k_cache, block_tables[row], context)
-        values = _gather(v_cache, block_tables[row], context)
+        head_dim = query.shape[2]
+        keys = _gather(read_keys, k_cache, block_tables[row], context)[..., :head_dim]
+        values = _gather(read_values, v_cache, block_tables[row], context)[..., :head_dim]
         out[tokens] = _attend(query[tokens], keys, values, scale, sliding_window).to(query.dtype)
     return out
 
 
-def _gather(cache: Tensor, block_table: Tensor, context: int) -> Tensor:
-    """The first `context` positions of a sequence: [num_kv_heads, context, head_dim] float32."""
-    num_blocks, num_kv_heads, block_size, head_dim = cache.shape
+def _gather(read: Callable[[Tensor, Tensor], Tensor], cache: Tensor, block_table: Tensor, context: int) -> Tensor:
+    """The first `context` positions of a sequence: [num_kv_heads, context, padded_head_dim] float32."""
+    num_blocks, num_kv_heads, block_size, dim = cache.shape
     # Blocks before a sliding window may be anything: what they hold is masked.
     blocks = block_table[: -(-context // block_size)].long().clamp(0, num_blocks - 1)
-    pages = cache[blocks].transpose(0, 1)  # [num_kv_heads, blocks, block_size, head_dim]
-    return pages.reshape(num_kv_heads, -1, head_dim)[:, :context].float()
+    return read(cache, blocks).transpose(0, 1).reshape(num_kv_heads, -1, dim)[:, :context].float()
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:

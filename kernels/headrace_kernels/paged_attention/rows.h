@@ -26,7 +26,7 @@ struct Rows {
 };
 
 // Adds row r of `more`, which saw later keys, to row r of `sums`. One that saw none changes nothing.
-inline void merge_row(const Rows& sums, const Rows& more, int64_t r, int64_t width) {
+inline void merge_row(const Rows& sums, const Rows& more, int64_t r, int64_t width, float scale) {
     float *to = sums.out + r * width, *from = more.out + r * width;
     if (more.total[r] == 0.0f) return;
     if (sums.total[r] == 0.0f) {
@@ -36,7 +36,7 @@ inline void merge_row(const Rows& sums, const Rows& more, int64_t r, int64_t wid
         return;
     }
     const float a = sums.largest[r], b = more.largest[r], most = a > b ? a : b;
-    const Vec keep = exp(broadcast(a - most)), take = exp(broadcast(b - most));
+    const Vec keep = exp(broadcast((a - most) * scale)), take = exp(broadcast((b - most) * scale));
     for (int64_t d = 0; d < width; d += kLanes) store(to + d, fma(load(to + d), keep, load(from + d) * take));
     float factors[2][kLanes];
     store(factors[0], keep);

@@ -60,25 +60,28 @@ public:
         return threads_ > 1 ? count : 0;
     }
 
-    // `floats_of_partial` is what the sums of one query take.
-    void fill(Task* tasks, Share* shares, int64_t floats_of_query) {
+    // `floats_of_rows` says what the sums of so many rows take, when they are kept.
+    template <class Floats>
+    void fill(Task* tasks, Share* shares, const Floats& floats_of_rows) {
         tasks_ = tasks;
         shares_ = shares;
         for (int64_t row = 0; row < batch_.num_rows; row++) {
             // Later pieces of a chunk see more keys: the long ones first, so that the short ones fill the gaps.
             for (int64_t piece = pieces(row) - 1; piece >= 0; piece--) {
-                add(row, piece, floats_of_query);
+                add(row, piece, floats_of_rows);
             }
         }
     }
 
     int64_t num_tasks() const { return num_tasks_; }
+    int64_t num_shares() const { return num_shares_; }
     int64_t partial_floats() const { return partial_floats_; }
 
 private:
     int64_t pieces(int64_t row) const { return (batch_.num_queries(row) + queries_ - 1) / queries_; }
 
-    void add(int64_t row, int64_t piece, int64_t floats_of_query) {
+    template <class Floats>
+    void add(int64_t row, int64_t piece, const Floats& floats_of_rows) {
         const int64_t first = piece * queries_, left = batch_.num_queries(row) - first;
         const int64_t count = left < queries_ ? left : queries_, heads = batch_.num_kv_heads;
         const int64_t end = batch_.first_position(row) + first + count;
@@ -86,11 +89,12 @@ private:
         const bool all_heads = count * batch_.group() * heads <= kTaskRows && !too_large(count * end * heads);
         const int64_t step = all_heads ? heads : 1;
         for (int64_t head = 0; head < heads; head += step) {
-            add_heads({row, head, step, first, count, 0, 0, -1}, count * end * step, floats_of_query);
+            add_heads({row, head, step, first, count, 0, 0, -1}, count * end * step, floats_of_rows);
         }
     }
 
-    void add_heads(Task task, int64_t cost, int64_t floats_of_query) {
+    template <class Floats>
+    void add_heads(Task task, int64_t cost, const Floats& floats_of_rows) {
         const int64_t position = batch_.first_position(task.row) + task.first_query;
         const int64_t from = batch_.first_visible(position) / kPartition;
         const int64_t to = (position + task.num_queries - 1) / kPartition + 1;
@@ -107,7 +111,7 @@ private:
             task.end_partition = p + 1;
             tasks_[num_tasks_++] = task;
         }
-        partial_floats_ += (to - from) * task.num_queries * task.num_heads * floats_of_query;
+        partial_floats_ += (to - from) * floats_of_rows(round_up(task.num_queries * batch_.group(), kTileRows) * task.num_heads);
     }
 
     // Whether a task is so large beside the whole that others might wait for it.

@@ -1,40 +1,9 @@
-// Two passes over a row, which is in the cache by the second: the sum of squares, then scale and weight.
-#include <cmath>
+#include "normalise.h"
 
 #include "../cpu/parallel.h"
-#include "../cpu/vector.h"
 
 namespace headrace::HEADRACE_ISA {
 namespace {
-
-// The sum of squares of a row. Vector i goes to accumulator i mod 4; the order is fixed by the row's size alone.
-template <class T>
-float sum_of_squares(const T* x, int64_t size) {
-    Vec sums[4] = {zero(), zero(), zero(), zero()};
-    int64_t i = 0;
-    for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
-        for (int k = 0; k < 4; k++) {
-            const Vec a = load(x + i + k * kLanes);
-            sums[k] = fma(a, a, sums[k]);
-        }
-    }
-    const auto add = [&](Vec a) { sums[0] = fma(a, a, sums[0]); };
-    for_each_vector(
-        size - i, [&](int64_t j) { add(load(x + i + j)); },
-        [&](int64_t j, int64_t count) { add(load_part(x + i + j, count)); });
-    return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-}
-
-template <class X, class W>
-void normalise(const X* x, const W* weight, W* out, int64_t size, float eps) {
-    const float mean = sum_of_squares(x, size) / static_cast<float>(size);
-    const Vec scale = broadcast(1.0f / std::sqrt(mean + eps));
-    for_each_vector(
-        size, [&](int64_t i) { store(out + i, load(x + i) * scale * load(weight + i)); },
-        [&](int64_t i, int64_t count) {
-            store_part(out + i, load_part(x + i, count) * scale * load_part(weight + i, count), count);
-        });
-}
 
 template <class X, class R>
 void add(const X* x, const R* residual, R* total, int64_t size) {

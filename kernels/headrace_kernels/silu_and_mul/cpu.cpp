@@ -1,10 +1,9 @@
+#include "gated.h"
+
 #include "../cpu/parallel.h"
-#include "../cpu/vector.h"
 
 namespace headrace::HEADRACE_ISA {
 namespace {
-
-inline Vec gated(Vec gate, Vec up) { return gate / (broadcast(1.0f) + exp(zero() - gate)) * up; }
 
 template <class T>
 void silu_and_mul(const T* gate_up, int64_t stride, T* out, int64_t num_tokens, int64_t size, int threads) {

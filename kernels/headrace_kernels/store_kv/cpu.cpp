@@ -1,47 +1,63 @@
-// Copies each token's keys and values, head by head, to where the cache keeps that position.
-#include <cstring>
+// Writing to the cache alone, for tests and for models whose layers are torch's; see store.h.
+#include "store.h"
 
-#include "../cpu/isa.h"
 #include "../cpu/parallel.h"
+#include "../paged_attention/batch.h"
 
 namespace headrace::HEADRACE_ISA {
 namespace {
 
-struct StoreKv {
-    const char *key, *value;
-    char *k_cache, *v_cache;
-    const int64_t* slots;
-    int64_t key_stride, value_stride;  // bytes from one token to the next
-    int64_t num_kv_heads, block_size, head_bytes;
-
-    void token(int64_t t) const {
-        if (slots[t] < 0) return;
-        const int64_t block = slots[t] / block_size, offset = slots[t] % block_size;
-        for (int64_t head = 0; head < num_kv_heads; head++) {
-            const int64_t to = ((block * num_kv_heads + head) * block_size + offset) * head_bytes;
-            std::memcpy(k_cache + to, key + t * key_stride + head * head_bytes, head_bytes);
-            std::memcpy(v_cache + to, value + t * value_stride + head * head_bytes, head_bytes);
+template <class T>
+void store_kv(const Batch& batch, const KvCache<T>& cache, const T* key, int64_t key_stride, const T* value,
+              int64_t value_stride, int threads) {
+    parallel_for(threads, batch.num_rows, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; row++) {
+            const int64_t first = batch.query_starts[row], count = batch.num_queries(row);
+            for (int64_t i = 0; i < count; i++) {
+                const int64_t position = batch.first_position(row) + i;
+                const int64_t block = batch.block_tables[row * batch.max_blocks + position / batch.block_size];
+                for (int64_t head = 0; head < batch.num_kv_heads; head++) {
+                    const int64_t from = head * batch.head_dim;
+                    T padded[kMostHeadDim] = {};
+                    __builtin_memcpy(padded, key + (first + i) * key_stride + from, batch.head_dim * sizeof(T));
+                    cache.store_key(block, position, head, padded);
+                    __builtin_memcpy(padded, value + (first + i) * value_stride + from, batch.head_dim * sizeof(T));
+                    cache.store_value(block, position, i == count - 1, head, padded);
+                }
+            }
         }
-    }
-};
+    });
+}
 
 }  // namespace
 }  // namespace headrace::HEADRACE_ISA
 
-// Strides are in elements, `element_size` in bytes. kBadArgument: a slot is out of range, and nothing was written.
+// Strides are in elements. kBadArgument: block_tables, query_starts or context_lengths don't fit together, and nothing
+// was written.
 HEADRACE_ENTRY(store_kv)
-(const char* key, int64_t key_stride, const char* value, int64_t value_stride, char* k_cache, char* v_cache,
- const int64_t* slots, int64_t num_tokens, int64_t num_blocks, int64_t num_kv_heads, int64_t block_size,
- int64_t head_dim, int64_t element_size, int32_t threads) {
+(const void* key, int64_t key_stride, const void* value, int64_t value_stride, void* k_cache, void* v_cache,
+ int32_t dtype, const int32_t* block_tables, const int32_t* query_starts, const int32_t* context_lengths,
+ int64_t num_tokens, int64_t num_rows, int64_t max_blocks, int64_t num_blocks, int64_t num_kv_heads,
+ int64_t head_dim, int64_t block_size, int32_t threads) {
     using namespace headrace;
     using namespace headrace::HEADRACE_ISA;
-    for (int64_t t = 0; t < num_tokens; t++) {
-        if (slots[t] < -1 || slots[t] >= num_blocks * block_size) return kBadArgument;
+    constexpr int64_t kNoWindow = int64_t{1} << 40;
+    const Batch batch{nullptr,   0,        k_cache,    v_cache,    block_tables, query_starts, context_lengths,
+                      num_tokens, num_rows, max_blocks, num_blocks, num_kv_heads, num_kv_heads, head_dim,
+                      block_size, kNoWindow, 1.0f};
+    // Blocks before the step's own tokens are not written, so they may be anything.
+    if (head_dim > kMostHeadDim || !batch.valid_for_writing()) return kBadArgument;
+    using headrace::HEADRACE_ISA::store_kv;
+    if (dtype == kBFloat16) {
+        store_kv<BFloat16>(batch, {static_cast<BFloat16*>(k_cache), static_cast<BFloat16*>(v_cache), num_kv_heads,
+                                   block_size, head_dim},
+                           static_cast<const BFloat16*>(key), key_stride, static_cast<const BFloat16*>(value),
+                           value_stride, threads);
+    } else {
+        store_kv<float>(batch, {static_cast<float*>(k_cache), static_cast<float*>(v_cache), num_kv_heads, block_size,
+                                head_dim},
+                        static_cast<const float*>(key), key_stride, static_cast<const float*>(value), value_stride,
+                        threads);
     }
-    const StoreKv store{key, value, k_cache, v_cache, slots, key_stride * element_size, value_stride * element_size,
-                        num_kv_heads, block_size, head_dim * element_size};
-    parallel_for(threads, num_tokens, row_grain(2 * num_kv_heads * head_dim), [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; t++) store.token(t);
-    });
     return kOk;
 }

@@ -1,12 +1,31 @@
 """The definition of `store_kv` in plain torch."""
 
+import torch
 from torch import Tensor
 
+from headrace_kernels.kv_cache import write_keys, write_values
+from headrace_kernels.paged_attention.batch import check_batch
 
-def store_kv(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
+
+def store_kv(
+    key: Tensor,
+    value: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    query_starts: Tensor,
+    context_lengths: Tensor,
+) -> None:
     """See `headrace_kernels.store_kv`."""
-    block_size = k_cache.shape[2]
-    kept = (slots >= 0).nonzero().flatten()
-    blocks, offsets = slots[kept] // block_size, slots[kept] % block_size
-    k_cache[blocks, :, offsets] = key[kept]
-    v_cache[blocks, :, offsets] = value[kept]
+    num_blocks, _, block_size, _ = k_cache.shape
+    num_tokens, num_kv_heads, head_dim = key.shape
+    check_batch(num_tokens, num_blocks, block_size, block_tables, query_starts, context_lengths, 1)
+    counts = (query_starts[1:] - query_starts[:-1]).long()
+    rows = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
+    behind = (query_starts[1:].long() - context_lengths)[rows]
+    positions = torch.arange(num_tokens, device=key.device) - behind
+    blocks, offsets = block_tables[rows, positions // block_size].long(), positions % block_size
+    for cache, write, new in ((k_cache, write_keys, key), (v_cache, write_values, value)):
+        padded = new.new_zeros(num_tokens, num_kv_heads, cache.shape[3])
+        padded[..., :head_dim] = new
+        write(cache, blocks, offsets, padded)

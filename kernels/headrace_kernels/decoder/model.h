@@ -1,0 +1,64 @@
+// A decoder-only transformer and a step of it, as plain C: decoder/cpu.py has the same structures for ctypes.
+#pragma once
+
+#include "../cpu/isa.h"
+
+namespace headrace {
+
+// A linear layer whose weights are panels (cpu/lines.h) of the model's type. Columns are padded to whole panels.
+struct LinearLayer {
+    const void* panels;
+    const float* bias;  // one a column, padding included; null for none
+    int64_t num_panels, in_features;
+};
+
+struct DecoderLayer {
+    const float *input_norm, *mlp_norm;  // [hidden_size]
+    const float *query_norm, *key_norm;  // [head_dim], or null
+    // qkv: heads, KV heads of keys, KV heads of values, each padded to whole panels; gate_up: a panel of gates, the
+    // panel of the same columns of up, and so on.
+    LinearLayer qkv, output, gate_up, down;
+    void *keys, *values;  // the KV cache; null until there is one
+    int64_t window;       // positions a query sees, itself included
+    int64_t rotary;       // whether positions are embedded
+};
+
+struct Decoder {
+    const DecoderLayer* layers;
+    const void* embedding;  // [vocab_size, hidden_size] of embedding_dtype
+    const float* norm;      // [hidden_size]
+    LinearLayer head;
+    const float* cos_sin;  // [positions, rotary_dim]: of each position the cosines, then the sines
+    int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, rotary_dim, vocab_size;
+    int64_t positions;  // that cos_sin has
+    int64_t num_blocks, block_size;
+    int32_t dtype;  // of weights, activations and cache
+    int32_t embedding_dtype;
+    float eps;
+};
+
+// What a step's time goes into. The order is part of the C interface.
+enum Operation { kEmbedding, kNorm, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kOperations };
+
+// Nanoseconds, summed over threads: of work, and of waiting at the barrier before it.
+struct Times {
+    int64_t work[kOperations];
+    int64_t waiting[kOperations];
+};
+
+// One step. Arrays of rows: chunks and decodes in any order, their tokens one after the other.
+struct DecoderStep {
+    const int64_t* token_ids;        // [num_tokens]
+    const int32_t* block_tables;     // [num_rows, max_blocks]
+    const int32_t* query_starts;     // [num_rows + 1]
+    const int32_t* context_lengths;  // [num_rows]
+    const int64_t* sampled;          // [num_sampled] which tokens the head is computed for
+    const int64_t* logits_rows;      // [num_sampled] row of `logits` that gets a token's logits, or -1 for none
+    float* logits;                   // [highest of logits_rows + 1, vocab_size]
+    int64_t* best_ids;               // [num_sampled] of the largest logit, the lowest id among equals
+    float* best_logits;              // [num_sampled] its value; NaN if any logit is NaN
+    Times* times;                    // added to by each thread; null: nothing is timed
+    int64_t num_tokens, num_rows, max_blocks, num_sampled;
+};
+
+}  // namespace headrace

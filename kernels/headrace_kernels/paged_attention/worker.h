@@ -1,0 +1,220 @@
+// What one thread does with tasks: products of queries and keys, softmax, products of weights and values.
+#pragma once
+
+#include "../cpu/product.h"
+#include "../cpu/runtime.h"
+#include "batch.h"
+#include "rows.h"
+#include "tasks.h"
+#include "tile.h"
+
+namespace headrace::HEADRACE_ISA {
+
+// `Write` is called with (token, head, values) for each finished row of head_dim float32.
+template <class T, class Write>
+class Worker {
+public:
+    static int64_t bytes(const Batch& batch, int64_t most_rows) {
+        const int64_t rows = padded_rows(batch, most_rows), width = batch.padded_dim();
+        return RowTiles<T>::bytes(rows, width) + kWeightsBytes<T> +
+               static_cast<int64_t>(sizeof(float)) * (kTileRows * kTile + 2 * Rows::floats(rows, width));
+    }
+
+    // `memory` has so many bytes, aligned to a cache line.
+    Worker(const Batch& batch, int64_t most_rows, void* memory, const Write& write)
+        : batch_(batch), width_(batch.padded_dim()), key_lines_(width_ / kPack<T>), write_(write) {
+        const int64_t rows = padded_rows(batch, most_rows);
+        char* at = static_cast<char*>(memory);
+        queries_ = {at, round_up(width_, kTileK<T>) / kTileK<T>};
+        // Elements between a head's end and its tile's are never written.
+        if (batch.head_dim % kTileK<T> != 0) __builtin_memset(at, 0, RowTiles<T>::bytes(rows, width_));
+        at += RowTiles<T>::bytes(rows, width_);
+        weights_ = at;
+        scores_ = reinterpret_cast<float*>(weights_ + kWeightsBytes<T>);
+        part_ = Rows::at(scores_ + kTileRows * kTile, rows, width_);
+        whole_ = Rows::at(scores_ + kTileRows * kTile + Rows::floats(rows, width_), rows, width_);
+    }
+
+    // Computes all partitions of a task and writes the result.
+    void finish(const Task& task) {
+        begin(task);
+        // Merging into nothing is copying: the first partition's sums may as well be made in place.
+        attend_partition(task.first_partition, whole_);
+        for (int64_t p = task.first_partition + 1; p < task.end_partition; p++) {
+            attend_partition(p, part_);
+            for (int64_t r = 0; r < rows_; r++) merge_row(whole_, part_, r, width_, batch_.scale);
+        }
+        write(task);
+    }
+
+    // Computes the one partition of a shared task; the last to finish adds up all and writes the result.
+    void contribute(const Task& task, Share& share, float* partials) {
+        begin(task);
+        const int64_t floats = Rows::floats(rows_, width_);
+        float* first = partials + share.partial;
+        attend_partition(task.first_partition,
+                         Rows::at(first + (task.first_partition - share.first_partition) * floats, rows_, width_));
+        if (__atomic_sub_fetch(&share.unfinished, 1, __ATOMIC_ACQ_REL) > 0) return;
+        whole_.clear(rows_, width_);
+        for (int64_t p = 0; p < share.end_partition - share.first_partition; p++) {
+            const Rows part = Rows::at(first + p * floats, rows_, width_);
+            for (int64_t r = 0; r < rows_; r++) merge_row(whole_, part, r, width_, batch_.scale);
+        }
+        write(task);
+    }
+
+    // Rows of a task with so many queries of one KV head: whole tiles, for those past the end are computed too.
+    static int64_t rows_of_head(const Batch& batch, int64_t queries) {
+        return round_up(queries * batch.group(), kTileRows);
+    }
+
+    // Rows of a task with all its KV heads.
+    static int64_t padded_rows(const Batch& batch, int64_t most_rows) {
+        return round_up(most_rows, kTileRows) + kTileRows * batch.num_kv_heads;
+    }
+
+private:
+    // Row r of a KV head is head r % group of query r / group.
+    void begin(const Task& task) {
+        const int64_t group = batch_.group();
+        used_ = task.num_queries * group;
+        rows_of_head_ = round_up(used_, kTileRows);
+        rows_ = rows_of_head_ * task.num_heads;
+        position_ = batch_.first_position(task.row) + task.first_query;
+        end_position_ = position_ + task.num_queries;
+        blocks_ = batch_.block_tables + task.row * batch_.max_blocks;
+        first_head_ = task.first_head;
+        first_token_ = batch_.query_starts[task.row] + task.first_query;
+        for (int64_t h = 0; h < task.num_heads; h++) {
+            for (int64_t r = 0; r < used_; r++) {
+                const T* query = static_cast<const T*>(batch_.query) + (first_token_ + r / group) * batch_.query_stride +
+                                 ((first_head_ + h) * group + r % group) * batch_.head_dim;
+                for (int64_t d = 0; d < batch_.head_dim; d += kTileK<T>) {
+                    const int64_t left = batch_.head_dim - d;
+                    __builtin_memcpy(queries_.line(h * rows_of_head_ + r, d), query + d,
+                                     (left < kTileK<T> ? left : kTileK<T>)*sizeof(T));
+                }
+            }
+        }
+    }
+
+    void write(const Task& task) const {
+        const int64_t group = batch_.group();
+        for (int64_t h = 0; h < task.num_heads; h++) {
+            for (int64_t r = 0; r < used_; r++) {
+                const int64_t row = h * rows_of_head_ + r;
+                float* values = whole_.out + row * width_;
+                const Vec factor = broadcast(1.0f / whole_.total[row]);
+                for (int64_t d = 0; d < width_; d += kLanes) store(values + d, load(values + d) * factor);
+                write_(first_token_ + r / group, (first_head_ + h) * group + r % group, values);
+            }
+        }
+    }
+
+    void attend_partition(int64_t partition, const Rows& rows) {
+        rows.clear(rows_, width_);
+        const int64_t from = batch_.first_visible(position_) / kTile * kTile;
+        const int64_t start = partition * kPartition, end = start + kPartition;
+        for (int64_t tile = start > from ? start : from; tile < end && tile < end_position_; tile += kTile) {
+            for (int64_t first = 0; first < rows_; first += rows_of_head_) attend_head(tile, first, rows);
+        }
+    }
+
+    // One tile for the rows of one KV head, which begin at `first`.
+    void attend_head(int64_t tile, int64_t first, const Rows& rows) {
+        const int64_t kv_head = first_head_ + first / rows_of_head_;
+        const bool last_head = first + rows_of_head_ == rows_;
+        // What comes next, so that it travels while this tile is used: blocks lie anywhere, processors can't guess.
+        const int64_t next_tile = last_head ? tile + kTile : tile, next_head = last_head ? first_head_ : kv_head + 1;
+        const bool more = next_tile < end_position_;
+        Fetch keys{more ? key_panel(next_tile, next_head) : nullptr, more ? fetch_lines_ : 0};
+        Fetch values{more ? value_lines(next_tile, next_head) : nullptr, more ? fetch_lines_ : 0};
+        for (int64_t r = 0; r < used_; r += kTileRows) {
+            const int count = static_cast<int>(used_ - r < kTileRows ? used_ - r : kTileRows);
+            attend_rows(tile, kv_head, first, r, count, r == 0 ? keys : none_, r == 0 ? values : none_, rows);
+        }
+    }
+
+    // The keys of a tile that row r of a head sees: [begin, end), empty if it sees none.
+    struct Span {
+        int begin, end;
+    };
+
+    Span visible(int64_t tile, int64_t r) const {
+        const int64_t position = position_ + r / batch_.group();
+        const int64_t begin = batch_.first_visible(position) - tile, end = position + 1 - tile;
+        return {begin < 0 ? 0 : begin > kTile ? kTile : static_cast<int>(begin),
+                end > kTile ? kTile : end < 0 ? 0 : static_cast<int>(end)};
+    }
+
+    // One tile for rows [r, r + count) of the KV head whose rows begin at `first`; at most 16 of them.
+    void attend_rows(int64_t tile, int64_t kv_head, int64_t first, int64_t r, int count, Fetch& next_keys,
+                     Fetch& next_values, const Rows& rows) {
+        // Positions rise with the row: the first row begins first, the last one ends last.
+        const int begin = visible(tile, r).begin, end = visible(tile, r + count - 1).end;
+        if (begin >= end) return;
+        const int64_t row = first + r;
+        // A block of 16 holds half a tile; the other half is there only if somebody sees it.
+        const int64_t in_block = batch_.block_size < kTile ? batch_.block_size : kTile;
+        const int64_t from = begin / in_block * in_block;
+        for (int64_t j = from; j < end; j += in_block) {
+            product<T>(count, queries_.line(row, 0), queries_.tiles, key_panels(tile + j, kv_head),
+                       in_block / kPanelColumns, next_keys, scores_ + j, kTile);
+        }
+        float* out = rows.out + row * width_;
+        for (int i = 0; i < count; i++) {
+            const Span span = visible(tile, r + i);
+            if (span.begin >= span.end) {
+                for (int j = 0; j < kTile; j += kLanes) store(weights_at<T>(weights_, i, j), zero());
+                continue;
+            }
+            const float decay = weigh<T>(scores_ + i * kTile, span.begin, span.end, batch_.scale, weights_, i,
+                                         rows.largest[row + i], rows.total[row + i]);
+            if (decay == 1.0f) continue;
+            float* sums = out + i * width_;
+            for (int64_t d = 0; d < width_; d += kLanes) store(sums + d, load(sums + d) * broadcast(decay));
+        }
+        for (int64_t j = from; j < end; j += in_block) {
+            const int64_t seen = end - j < in_block && !kWholeTiles ? end - j : in_block;
+            const Panels values{value_lines(tile + j, kv_head), batch_.block_size / kPack<T> * kLineBytes,
+                                (seen + kPack<T> - 1) / kPack<T>};
+            const char* weights = reinterpret_cast<const char*>(weights_at<T>(weights_, 0, static_cast<int>(j)));
+            product<T, true>(count, weights, 1, values, width_ / kPanelColumns, next_values, out, width_);
+        }
+    }
+
+    const T* in_cache(const void* cache, int64_t position, int64_t kv_head) const {
+        return static_cast<const T*>(cache) + batch_.block_offset(blocks_[position / batch_.block_size], kv_head);
+    }
+
+    const char* key_panel(int64_t position, int64_t kv_head) const {
+        return reinterpret_cast<const char*>(in_cache(batch_.k_cache, position, kv_head)) +
+               position % batch_.block_size / kPanelColumns * key_lines_ * kLineBytes;
+    }
+
+    Panels key_panels(int64_t position, int64_t kv_head) const {
+        return {key_panel(position, kv_head), key_lines_ * kLineBytes, key_lines_};
+    }
+
+    const char* value_lines(int64_t position, int64_t kv_head) const {
+        return reinterpret_cast<const char*>(in_cache(batch_.v_cache, position, kv_head)) +
+               position % batch_.block_size / kPack<T> * kLineBytes;
+    }
+
+    const Batch& batch_;
+    const int64_t width_;      // of a head, whole panels
+    const int64_t key_lines_;  // of a panel of keys
+    const Write& write_;
+    static constexpr int64_t fetch_lines_ = 2 * kTileLines;
+    Fetch none_;
+    RowTiles<T> queries_;
+    char* weights_;
+    float* scores_;
+    Rows part_, whole_;  // sums over the current partition, and over all so far
+
+    // Of the current task.
+    int64_t used_, rows_of_head_, rows_, position_, end_position_, first_head_, first_token_;
+    const int32_t* blocks_;
+};
+
+}  // namespace headrace::HEADRACE_ISA
