@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from headrace_server.attention.paged import AttentionBatch
 from headrace_server.errors import ProtocolError
 from headrace_server.rows import Rows
 from headrace_server.step import Ints, Step
@@ -23,6 +22,11 @@ class StepRows:
     table_lengths: Ints  # [rows]
     num_chunks: int
 
+    @property
+    def decodes(self) -> Ints:
+        """The rows that decode."""
+        return self.rows[self.num_chunks :]
+
     def take(self, healthy: np.ndarray) -> "StepRows":
         """Only the rows where `healthy`."""
         return StepRows(
@@ -38,12 +42,14 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the model reads: one entry per token, rows one after the other."""
+    """What a model reads: one entry per token, rows one after the other. On the host, whatever computes."""
 
-    token_ids: torch.Tensor  # [tokens] int64
-    positions: torch.Tensor  # [tokens] int64
-    attention: AttentionBatch
-    last_tokens: torch.Tensor  # [sampling rows] int64: where in the batch each sampling row's last token is
+    prompt_tokens: Ints  # [tokens of chunks] their ids; a decode row's is the one it sampled last
+    positions: Ints  # [tokens]
+    block_tables: NDArray[np.int32]  # [rows, longest table] block ids in logical order
+    query_starts: NDArray[np.int32]  # [rows + 1]: row r's tokens are query_starts[r] … query_starts[r + 1]
+    context_lengths: NDArray[np.int32]  # [rows] tokens that each row's last one sees, itself included
+    last_tokens: Ints  # [sampling rows] where in the batch each sampling row's last token is
 
 
 def lay_out(step: Step, rows: Rows) -> StepRows:
@@ -91,38 +97,25 @@ def find_failures(laid_out: StepRows, rows: Rows, block_size: int, num_blocks: i
     return {int(laid_out.rows[place]): reason(place) for place in np.flatnonzero(~healthy).tolist()}
 
 
-def build_batch(laid_out: StepRows, rows: Rows, block_size: int, device: torch.device) -> Batch:
+def build_batch(laid_out: StepRows, rows: Rows) -> Batch:
     """The flat batch of healthy rows; at least one."""
     ends = np.cumsum(laid_out.num_tokens)
-    row_of_token = np.repeat(np.arange(len(ends)), laid_out.num_tokens)
-    positions = np.arange(ends[-1]) + (laid_out.starts - (ends - laid_out.num_tokens))[row_of_token]
-    blocks = laid_out.tables[row_of_token, positions // block_size]
-
-    def tensor(values: np.ndarray, dtype: type = np.int64) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype)).to(device)
-
+    first_positions = laid_out.starts - (ends - laid_out.num_tokens)
     return Batch(
-        token_ids=_token_ids(laid_out, rows, device),
-        positions=tensor(positions),
-        attention=AttentionBatch(
-            slots=tensor(blocks * block_size + positions % block_size),
-            block_tables=tensor(laid_out.tables, np.int32),
-            query_starts=tensor(np.concatenate(([0], ends)), np.int32),
-            context_lengths=tensor(laid_out.starts + laid_out.num_tokens, np.int32),
-        ),
-        last_tokens=tensor(ends[laid_out.sampling] - 1),
+        prompt_tokens=_prompt_tokens(laid_out, rows),
+        positions=np.arange(ends[-1]) + np.repeat(first_positions, laid_out.num_tokens),
+        block_tables=laid_out.tables.astype(np.int32),
+        query_starts=np.concatenate(([0], ends)).astype(np.int32),
+        context_lengths=(laid_out.starts + laid_out.num_tokens).astype(np.int32),
+        last_tokens=ends[laid_out.sampling] - 1,
     )
 
 
-def _token_ids(laid_out: StepRows, rows: Rows, device: torch.device) -> torch.Tensor:
-    """Chunks bring their own tokens; a decode row's is the one it sampled last, which never left the device."""
+def _prompt_tokens(laid_out: StepRows, rows: Rows) -> Ints:
     chunks = laid_out.num_chunks
-    decodes = rows.last_token[torch.from_numpy(laid_out.rows[chunks:]).to(device)]
-    if not chunks:
-        return decodes
     extents = zip(laid_out.rows[:chunks].tolist(), laid_out.starts.tolist(), laid_out.num_tokens.tolist(), strict=False)
-    prompt = np.concatenate([rows.tokens[row][start : start + count] for row, start, count in extents])
-    return torch.cat((torch.from_numpy(prompt).to(device), decodes))
+    parts = [rows.tokens[row][start : start + count] for row, start, count in extents]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _check_rows(step: Step, step_rows: Ints, rows: Rows) -> None:

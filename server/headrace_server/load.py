@@ -1,4 +1,5 @@
-"""Turns flags and a model directory into a Runner: picks device and type, reads the weights."""
+"""Turns flags and a model directory into a Runner: picks device and type, reads the weights. Imports torch only where
+torch computes."""
 
 import re
 import time
@@ -6,42 +7,79 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from headrace_kernels import native
-from headrace_server.attention.paged import PagedAttention
+from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
+from headrace_server.compute.interface import Compute
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
-from headrace_server.models.registry import model_class
 from headrace_server.runner import Runner
-from headrace_server.weights.safetensors import Checkpoint
+
+CPU_TYPES = {"float32": native.FLOAT32, "bfloat16": native.BFLOAT16}
+"""What the C++ kernels compute with."""
 
 
 def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     """Raises ConfigError or WeightsError. Takes as long as reading the weights."""
     began = time.monotonic()
     device = _device(flags.device)
-    dtype = _dtype(flags.dtype, device)
-    if device.type == "cpu" and flags.memory_fraction < 1:
-        LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
-    if device.type == "cpu":
-        torch.set_num_threads(flags.num_threads)
+    dtype = flags.dtype or ("bfloat16" if device != "cpu" or _cpu_multiplies_bfloat16() else "float32")
+    if device == "cpu":
         native.set_num_threads(flags.num_threads)
-    backend = PagedAttention(config.num_kv_heads, config.head_dim, flags.block_size, device)
-    with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint, out_of_memory_is_a_sentence(flags):
-        model = model_class(config)(config, checkpoint, backend, device)
+        if flags.memory_fraction < 1:
+            LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
+    with out_of_memory_is_a_sentence(flags):
+        if device == "cpu" and dtype in CPU_TYPES and native.available():
+            compute = _on_cpu(flags, config, CPU_TYPES[dtype])
+        else:
+            compute = _on_torch(flags, config, dtype, device)
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
         config.model_type,
         flags.model_dir,
         time.monotonic() - began,
-        dtype_name(dtype),
-        device,
-        backend.block_size,
+        dtype,
+        compute.device,
+        compute.block_size,
     )
-    return Runner(model, backend, dtype, device)
+    return Runner(compute)
+
+
+def _on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
+    from headrace_server.compute.on_cpu import CpuCompute
+    from headrace_server.models.packed import DenseLinears, packed_weights
+    from headrace_server.weights.arrays import ArrayCheckpoint
+
+    block_size = _block_size(flags, config, "cpu")
+    with ArrayCheckpoint(flags.model_dir, config.sizes) as checkpoint:
+        return CpuCompute(config, packed_weights(config, checkpoint, dtype, DenseLinears(dtype)), block_size)
+
+
+def _on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
+    import torch
+
+    from headrace_server.attention.paged import PagedAttention
+    from headrace_server.compute.on_torch import TorchCompute
+    from headrace_server.models.registry import model_class
+    from headrace_server.weights.safetensors import Checkpoint
+
+    device, dtype = torch.device(device_name), getattr(torch, dtype_name)
+    if device.type == "cpu":
+        torch.set_num_threads(flags.num_threads)
+    backend = PagedAttention(config.num_kv_heads, config.head_dim, _block_size(flags, config, device.type), device)
+    with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint:
+        model = model_class(config)(config, checkpoint, backend, device)
+    return TorchCompute(model, backend, dtype, device, flags.memory_fraction)
+
+
+def _block_size(flags: ServeFlags, config: ModelConfig, device_type: str) -> int:
+    block_size = flags.block_size or default_block_size(device_type)
+    try:
+        kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim)
+    except ValueError as error:
+        raise ConfigError(f"--block-size: {error}") from None
+    return block_size
 
 
 @contextmanager
@@ -49,8 +87,8 @@ def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
     """torch has several types and texts for it. Raises CapacityError instead of any of them."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or _NO_MEMORY.search(str(error)):
+    except (MemoryError, RuntimeError, OSError) as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
             raise CapacityError(
                 f"the model of {flags.model_dir} does not fit into memory: {str(error).splitlines()[0]}; "
                 "correct the sizes in config.json (such as 'max_position_embeddings'), or take a smaller model"
@@ -61,23 +99,22 @@ def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
 _NO_MEMORY = re.compile(r"alloc|not enough memory|out of memory|overflow", re.IGNORECASE)
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """As the contract names it: "float32"."""
-    return str(dtype).removeprefix("torch.")
+def _device(wanted: str) -> str:
+    """ "cpu" or "cuda:0". Asks torch only if there is a GPU to ask about, for importing it takes seconds."""
+    if wanted == "cpu" or (wanted == "auto" and not _gpu_devices()):
+        return "cpu"
+    import torch
 
-
-def _device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if torch.cuda.is_available():
+        return "cuda:0"
+    if wanted == "cuda":
         raise ConfigError("--device cuda: torch sees no GPU; use --device cpu")
-    if wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available()):
-        return torch.device("cuda", 0)
-    return torch.device("cpu")
+    return "cpu"
 
 
-def _dtype(wanted: str | None, device: torch.device) -> torch.dtype:
-    if wanted is not None:
-        return getattr(torch, wanted)
-    return torch.bfloat16 if device.type == "cuda" or _cpu_multiplies_bfloat16() else torch.float32
+def _gpu_devices(dev: Path = Path("/dev")) -> bool:
+    """Whether the kernel shows a GPU that torch may be able to use: NVIDIA's or AMD's."""
+    return any((dev / name).exists() for name in ("nvidiactl", "nvidia0", "dxg", "kfd"))
 
 
 def _cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:

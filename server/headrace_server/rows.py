@@ -1,7 +1,6 @@
 """What the shard knows of every row: how far it is, its last token, and whether it failed."""
 
 import numpy as np
-import torch
 
 from headrace_server.errors import ProtocolError
 from headrace_server.sampling.state import SamplingState
@@ -17,7 +16,7 @@ class Rows:
     A row that failed is counted on as if nothing had happened, so that the router's later steps still make sense.
     """
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, max_rows: int, vocab_size: int) -> None:
         self.max_rows = max_rows
         self.held = np.zeros(max_rows, np.bool_)
         self.epoch = np.zeros(max_rows, np.int64)
@@ -28,7 +27,6 @@ class Rows:
         self.failed = np.zeros(max_rows, np.bool_)
         self.failures: dict[int, str] = {}  # row → why, for failed rows
         self.tokens: dict[int, Ints] = {}  # row → token ids, while it is prefilling
-        self.last_token = torch.zeros(max_rows, dtype=torch.int64, device=device)  # sampled, not yet computed
         self.next_logprob = np.full(max_rows, np.nan, np.float32)  # of the prompt token after the last chunk
         self.sampling = SamplingState(max_rows, vocab_size)
         self._vocab_size = vocab_size

@@ -36,15 +36,15 @@ class ShardService(ShardServicer):
 
     async def Info(self, request: pb.InfoRequest, context: grpc.aio.ServicerContext) -> pb.InfoResponse:
         runner = await self._answer("Info", context, self._loaded)
-        config = runner.model.config
+        config, compute = runner.config, runner.compute
         return pb.InfoResponse(
             model_type=config.model_type,
-            dtype=str(runner.dtype).removeprefix("torch."),
-            device=str(runner.device),
+            dtype=compute.dtype,
+            device=compute.device,
             vocab_size=config.vocab_size,
             max_positions=config.max_positions,
-            block_size=runner.backend.block_size,
-            kv_bytes_per_token=config.kv_bytes_per_token(runner.dtype.itemsize),
+            block_size=compute.block_size,
+            kv_bytes_per_token=compute.kv_bytes_per_token,
             rank=self._flags.rank,
             world_size=self._flags.world_size,
             process_id=os.getpid(),
@@ -67,8 +67,7 @@ class ShardService(ShardServicer):
             request.max_total_tokens,
             request.num_blocks if request.HasField("num_blocks") else None,
         )
-        fraction = self._flags.memory_fraction
-        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits, fraction)))
+        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits)))
         self._warm = True
         return pb.WarmupResponse(
             num_blocks=report.num_blocks,

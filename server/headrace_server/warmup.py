@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from headrace_server.compute.interface import PoolPlan
 from headrace_server.errors import CapacityError
 from headrace_server.log import LOGGER
-from headrace_server.memory import CPU_SHARE, GPU_SHARE, MIB, Limits, available_bytes, available_on_gpu, pool_size
+from headrace_server.memory import MIB, Limits, pool_size
 from headrace_server.runner import Runner
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import NewRow, Step
@@ -24,18 +24,19 @@ class PoolReport:
     step_us: int
 
 
-def warm_up(runner: Runner, limits: Limits, memory_fraction: float = 1.0) -> PoolReport:
-    """Replaces the pool, if there was one. `memory_fraction` is the share of a GPU for everything together.
+def warm_up(runner: Runner, limits: Limits) -> PoolReport:
+    """Replaces the pool, if there was one.
 
     Raises CapacityError, with both numbers, if what is asked does not fit.
     """
     runner.free_pool()
-    available, share = _available(runner.device, memory_fraction)
-    block_size, max_positions = runner.backend.block_size, runner.model.config.max_positions
-    block_bytes = block_size * runner.model.config.kv_bytes_per_token(runner.dtype.itemsize)
+    available, share = runner.compute.available()
+    block_size, max_positions = runner.compute.block_size, runner.config.max_positions
+    block_bytes = block_size * runner.compute.kv_bytes_per_token
     num_blocks = pool_size(limits, available, share, block_size, block_bytes, max_positions)
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
-    runner.prepare(num_blocks, limits.max_batch_size, served)
+    step_tokens = limits.max_batch_prefill_tokens + limits.max_batch_size
+    runner.prepare(PoolPlan(num_blocks, limits.max_batch_size, served, step_tokens))
     step_us = _worst_step(runner, limits, num_blocks, served)
     LOGGER.info(
         "KV pool: %d blocks of %d tokens, %d MiB of %d MiB available; a prompt step of %d tokens takes %d ms",
@@ -47,15 +48,6 @@ def warm_up(runner: Runner, limits: Limits, memory_fraction: float = 1.0) -> Poo
         step_us // 1000,
     )
     return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us)
-
-
-def _available(device: torch.device, memory_fraction: float) -> tuple[int, float]:
-    """(bytes, share of them that the pool may take)."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info(device)
-        return available_on_gpu(free, total, torch.cuda.memory_reserved(device), memory_fraction), GPU_SHARE
-    return available_bytes(), CPU_SHARE
 
 
 def _worst_step(runner: Runner, limits: Limits, num_blocks: int, served: int) -> int:
@@ -72,7 +64,7 @@ def _worst_step(runner: Runner, limits: Limits, num_blocks: int, served: int) ->
 
 def _prompt_step(runner: Runner, limits: Limits, num_blocks: int, served: int) -> Step:
     """As few and as long prompts as hold max_batch_prefill_tokens, within rows and pool."""
-    block_size = runner.backend.block_size
+    block_size = runner.compute.block_size
     lengths: list[int] = []
     blocks_left, tokens_left = num_blocks, limits.max_batch_prefill_tokens
     while len(lengths) < limits.max_batch_size and blocks_left and tokens_left:

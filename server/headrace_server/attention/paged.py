@@ -5,15 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headrace_kernels.ops import default_block_size, kv_cache_shape, paged_attention, store_kv
-from headrace_server.errors import ConfigError
+from headrace_kernels.ops import kv_cache_shape, paged_attention, store_kv
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
     """Where the tokens of one flat batch live in the cache. Rows are chunks, then decodes."""
 
-    slots: Tensor  # [tokens] int64: where each token's key and value go
     block_tables: Tensor  # [rows, longest table] int32: block ids in logical order
     query_starts: Tensor  # [rows + 1] int32: row r's tokens are query_starts[r] … query_starts[r + 1]
     context_lengths: Tensor  # [rows] int32: tokens that each row's last one sees, itself included
@@ -30,15 +28,11 @@ class LayerCache:
 class PagedAttention:
     """The backend of headrace_kernels: C++ on a CPU, plain torch elsewhere."""
 
-    def __init__(self, num_kv_heads: int, head_dim: int, block_size: int | None, device: torch.device) -> None:
-        """`block_size` in tokens; None for what suits the device. Raises ConfigError if the kernels can't use it."""
-        self.block_size = block_size or default_block_size(device.type)
+    def __init__(self, num_kv_heads: int, head_dim: int, block_size: int, device: torch.device) -> None:
+        """`block_size` in tokens, one that `kv_cache_shape` accepts."""
+        self.block_size = block_size
         self._heads = (num_kv_heads, head_dim)
         self._device = device
-        try:
-            kv_cache_shape(1, self.block_size, *self._heads)
-        except ValueError as error:
-            raise ConfigError(f"--block-size: {error}") from None
 
     def allocate(self, num_blocks: int, dtype: torch.dtype) -> LayerCache:
         """Uninitialised: on a CPU the pages are taken when they are first written."""
@@ -57,7 +51,15 @@ class PagedAttention:
         sliding_window: int | None,
     ) -> Tensor:
         """Store the step's keys and values, then attend. query [tokens, heads, head_dim] → the same shape."""
-        store_kv(key, value, cache.keys, cache.values, batch.slots)
+        store_kv(
+            key,
+            value,
+            cache.keys,
+            cache.values,
+            batch.block_tables,
+            batch.query_starts,
+            batch.context_lengths,
+        )
         return paged_attention(
             query,
             cache.keys,

@@ -13,8 +13,8 @@ Arithmetic is float32 in transformers' order of operations: at position 8000 a r
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace_server.layers.rope_parameters import (
     DynamicRope,
@@ -25,16 +25,22 @@ from headrace_server.layers.rope_parameters import (
     YarnRope,
 )
 
+Floats = NDArray[np.float32]
 
-def cos_sin_table(rope: RopeParameters, served_positions: int, device: torch.device) -> Tensor:
-    """[served_positions, dim] float32: of each position dim / 2 cosines, then as many sines, scaled."""
-    positions = torch.arange(served_positions, dtype=torch.float32)
+
+def cos_sin_table(rope: RopeParameters, served_positions: int) -> Floats:
+    """[served_positions, dim]: of each position dim / 2 cosines, then as many sines, scaled."""
     inverse, scale = inverse_frequencies(rope, served_positions)
-    angles = positions[:, None] * inverse
-    return torch.cat((angles.cos(), angles.sin()), dim=-1).mul_(scale).to(device)
+    angles = np.arange(served_positions, dtype=np.float32)[:, None] * inverse
+    table = np.empty((served_positions, rope.dim), np.float32)
+    half = rope.dim // 2
+    # In float64, rounded once: float32 cosines of large angles differ from library to library.
+    np.multiply(np.cos(angles, dtype=np.float64), scale, out=table[:, :half], casting="same_kind")
+    np.multiply(np.sin(angles, dtype=np.float64), scale, out=table[:, half:], casting="same_kind")
+    return table
 
 
-def inverse_frequencies(rope: RopeParameters, served_positions: int) -> tuple[Tensor, float]:
+def inverse_frequencies(rope: RopeParameters, served_positions: int) -> tuple[Floats, float]:
     """(radians per position of each pair, factor of cos and sin).
 
     The first is [dim / 2], or for dynamic scaling [served_positions, dim / 2].
@@ -43,7 +49,7 @@ def inverse_frequencies(rope: RopeParameters, served_positions: int) -> tuple[Te
         case DynamicRope():
             return _dynamic(rope, served_positions), 1.0
         case LinearRope():
-            return _plain(rope) / rope.factor, 1.0
+            return _plain(rope) / np.float32(rope.factor), 1.0
         case YarnRope():
             return _yarn(rope), _yarn_attention_factor(rope)
         case LongRope():
@@ -54,31 +60,36 @@ def inverse_frequencies(rope: RopeParameters, served_positions: int) -> tuple[Te
             return _plain(rope), 1.0
 
 
-def _exponents(rope: RopeParameters) -> Tensor:
-    return torch.arange(0, rope.dim, 2, dtype=torch.float32) / rope.dim
+def _exponents(rope: RopeParameters) -> Floats:
+    return np.arange(0, rope.dim, 2, dtype=np.float32) / np.float32(rope.dim)
 
 
-def _plain(rope: RopeParameters) -> Tensor:
-    return 1.0 / (rope.theta ** _exponents(rope))
+def _power(base: float | Floats, exponents: Floats) -> Floats:
+    """base ** exponents, rounded to float32 once."""
+    return np.power(np.asarray(base, np.float64), exponents.astype(np.float64)).astype(np.float32)
 
 
-def _dynamic(rope: DynamicRope, served_positions: int) -> Tensor:
-    lengths = torch.arange(1, served_positions + 1, dtype=torch.float32).clamp_(min=rope.trained_positions)
-    growth = rope.factor * lengths / rope.trained_positions - (rope.factor - 1)
-    theta = rope.theta * growth ** (rope.dim / (rope.dim - 2))
-    return 1.0 / (theta[:, None] ** _exponents(rope))
+def _plain(rope: RopeParameters) -> Floats:
+    return np.float32(1) / _power(rope.theta, _exponents(rope))
 
 
-def _yarn(rope: YarnRope) -> Tensor:
-    wavelengths = rope.theta ** _exponents(rope)
-    extrapolated, interpolated = 1.0 / wavelengths, 1.0 / (rope.factor * wavelengths)
+def _dynamic(rope: DynamicRope, served_positions: int) -> Floats:
+    lengths = np.maximum(np.arange(1, served_positions + 1, dtype=np.float32), np.float32(rope.trained_positions))
+    growth = np.float32(rope.factor) * lengths / np.float32(rope.trained_positions) - np.float32(rope.factor - 1)
+    theta = np.float32(rope.theta) * _power(growth, np.asarray(rope.dim / (rope.dim - 2)))
+    return np.float32(1) / _power(theta[:, None], _exponents(rope))
+
+
+def _yarn(rope: YarnRope) -> Floats:
+    wavelengths = _power(rope.theta, _exponents(rope))
+    extrapolated, interpolated = 1 / wavelengths, 1 / (np.float32(rope.factor) * wavelengths)
     low, high = (_pair_that_turns(rope, turns) for turns in (rope.beta_fast, rope.beta_slow))
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rope.dim - 1)
     if low == high:
         high += 0.001  # a ramp needs a width
-    ramp = ((torch.arange(rope.dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+    ramp = ((np.arange(rope.dim // 2, dtype=np.float32) - np.float32(low)) / np.float32(high - low)).clip(0, 1)
     keep = 1 - ramp
     return interpolated * (1 - keep) + extrapolated * keep
 
@@ -99,9 +110,9 @@ def _yarn_attention_factor(rope: YarnRope) -> float:
     return mscale(1.0)
 
 
-def _longrope(rope: LongRope, served_positions: int) -> Tensor:
+def _longrope(rope: LongRope, served_positions: int) -> Floats:
     factors = rope.long_factors if served_positions > rope.original_positions else rope.short_factors
-    return 1.0 / (torch.tensor(factors, dtype=torch.float32) * rope.theta ** _exponents(rope))
+    return 1 / (np.asarray(factors, np.float32) * _power(rope.theta, _exponents(rope)))
 
 
 def _longrope_attention_factor(rope: LongRope) -> float:
@@ -112,15 +123,16 @@ def _longrope_attention_factor(rope: LongRope) -> float:
     return math.sqrt(1 + math.log(rope.factor) / math.log(rope.original_positions))
 
 
-def _llama3(rope: Llama3Rope) -> Tensor:
+def _llama3(rope: Llama3Rope) -> Floats:
     inverse = _plain(rope)
-    wavelengths = 2 * math.pi / inverse
+    wavelengths = np.float32(2 * math.pi) / inverse
     longest_kept = rope.original_positions / rope.high_freq_factor
     shortest_divided = rope.original_positions / rope.low_freq_factor
-    divided = torch.where(wavelengths > shortest_divided, inverse / rope.factor, inverse)
-    smooth = (rope.original_positions / wavelengths - rope.low_freq_factor) / (
+    factor = np.float32(rope.factor)
+    divided = np.where(wavelengths > shortest_divided, inverse / factor, inverse)
+    smooth = (np.float32(rope.original_positions) / wavelengths - np.float32(rope.low_freq_factor)) / np.float32(
         rope.high_freq_factor - rope.low_freq_factor
     )
-    blended = (1 - smooth) * divided / rope.factor + smooth * divided
+    blended = (1 - smooth) * divided / factor + smooth * divided
     between = (wavelengths >= longest_kept) & (wavelengths <= shortest_divided)
-    return torch.where(between, blended, divided)
+    return np.where(between, blended, divided)

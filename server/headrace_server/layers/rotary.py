@@ -18,7 +18,7 @@ class RotaryEmbedding:
 
     def serve(self, positions: int) -> None:
         """Make the table long enough for sequences of so many tokens. Before the first forward pass."""
-        self._cos_sin = cos_sin_table(self._parameters, positions, self._device)
+        self._cos_sin = torch.from_numpy(cos_sin_table(self._parameters, positions)).to(self._device)
 
     def __call__(self, query: Tensor, key: Tensor, positions: Tensor) -> None:
         """Turn query [tokens, heads, head_dim] and key [tokens, kv_heads, head_dim] in place."""

@@ -13,6 +13,7 @@ from headrace_server.layers.mlp import GatedMlp
 from headrace_server.layers.norm import RmsNorm
 from headrace_server.layers.rotary import RotaryEmbedding
 from headrace_server.models.config import LayerConfig, ModelConfig
+from headrace_server.models.names import EMBEDDING, FINAL_NORM, HEAD, LayerNames
 from headrace_server.quantization.method import quantization_method
 from headrace_server.weights.safetensors import Checkpoint
 
@@ -45,12 +46,11 @@ class Llama:
         self.config = config
         self._linear = LinearFactory(checkpoint, quantization_method(config.quantization))
         self._rotary = RotaryEmbedding(config.rope, device)
-        self._embedding = Embedding(checkpoint.take("model.embed_tokens.weight", config.vocab_size, config.hidden_size))
+        self._embedding = Embedding(checkpoint.take(f"{EMBEDDING}.weight", config.vocab_size, config.hidden_size))
         self._layers = [
-            self._layer(f"model.layers.{index}", layer, checkpoint, backend)
-            for index, layer in enumerate(config.layers)
+            self._layer(LayerNames.of(index), layer, checkpoint, backend) for index, layer in enumerate(config.layers)
         ]
-        self._norm = self._norm_layer("model.norm", checkpoint)
+        self._norm = self._norm_layer(FINAL_NORM, checkpoint)
         self._head = self._language_model_head(checkpoint)
         checkpoint.finish()
 
@@ -72,46 +72,48 @@ class Llama:
         """hidden [rows, hidden_size] → [rows, vocab_size] float32."""
         return self._head(hidden)
 
-    def _layer(self, name: str, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention) -> DecoderLayer:
+    def _layer(
+        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention
+    ) -> DecoderLayer:
         return DecoderLayer(
-            self._norm_layer(f"{name}.input_layernorm", checkpoint),
-            self._attention(f"{name}.self_attn", layer, checkpoint, backend),
-            self._norm_layer(f"{name}.post_attention_layernorm", checkpoint),
-            self._mlp(f"{name}.mlp"),
+            self._norm_layer(names.input_norm, checkpoint),
+            self._attention(names, layer, checkpoint, backend),
+            self._norm_layer(names.mlp_norm, checkpoint),
+            self._mlp(names),
         )
 
-    def _attention(self, name: str, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention) -> Attention:
+    def _attention(
+        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention
+    ) -> Attention:
         config = self.config
         query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         return Attention(
             qkv=self._linear.column_parallel(
-                [f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj"],
+                [names.query, names.key, names.value],
                 [query_size, kv_size, kv_size],
                 config.hidden_size,
                 config.qkv_bias,
             ),
-            output=self._linear.row_parallel(f"{name}.o_proj", config.hidden_size, query_size, config.output_bias),
+            output=self._linear.row_parallel(names.output, config.hidden_size, query_size, config.output_bias),
             backend=backend,
             num_heads=config.num_heads,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             rotary=self._rotary if layer.rotary else None,
             sliding_window=layer.sliding_window,
-            query_norm=self._head_norm(f"{name}.q_norm", checkpoint),
-            key_norm=self._head_norm(f"{name}.k_norm", checkpoint),
+            query_norm=self._head_norm(names.query_norm, checkpoint),
+            key_norm=self._head_norm(names.key_norm, checkpoint),
         )
 
-    def _mlp(self, name: str) -> GatedMlp:
+    def _mlp(self, names: LayerNames) -> GatedMlp:
         config = self.config
         gate_up = self._linear.column_parallel(
-            [f"{name}.gate_proj", f"{name}.up_proj"],
+            [names.gate, names.up],
             [config.intermediate_size] * 2,
             config.hidden_size,
             config.mlp_bias,
         )
-        down = self._linear.row_parallel(
-            f"{name}.down_proj", config.hidden_size, config.intermediate_size, config.mlp_bias
-        )
+        down = self._linear.row_parallel(names.down, config.hidden_size, config.intermediate_size, config.mlp_bias)
         return GatedMlp(gate_up, down)
 
     def _norm_layer(self, name: str, checkpoint: Checkpoint) -> RmsNorm:
@@ -124,6 +126,6 @@ class Llama:
 
     def _language_model_head(self, checkpoint: Checkpoint) -> LanguageModelHead:
         if self.config.tie_word_embeddings:
-            checkpoint.ignore("lm_head.weight")  # some checkpoints carry the copy
+            checkpoint.ignore(f"{HEAD}.weight")  # some checkpoints carry the copy
             return LanguageModelHead(self._embedding.weight)
-        return LanguageModelHead(checkpoint.take("lm_head.weight", self.config.vocab_size, self.config.hidden_size))
+        return LanguageModelHead(checkpoint.take(f"{HEAD}.weight", self.config.vocab_size, self.config.hidden_size))

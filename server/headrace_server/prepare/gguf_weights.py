@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from gguf import GGMLQuantizationType
 
-from headrace_server.prepare.bfloat16 import SUPPORTED_TYPES, to_bfloat16, to_float32
+from headrace_server.prepare.block_types import SUPPORTED_TYPES, to_float32
 from headrace_server.prepare.errors import PrepareError
 from headrace_server.prepare.gguf_file import GgufFile, GgufTensor
+from headrace_server.weights.bfloat16 import to_bfloat16
 
 PIECE_ELEMENTS = 1 << 18
 """Elements dequantised at once, in whole rows: 1 MB of float32, so that the passes over it stay in the cache."""

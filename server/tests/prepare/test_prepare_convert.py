@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from tiny_ggufs import HEAD_DIM, HIDDEN, INNER, KV_HEADS, LAYERS, TinyTokenizer, random_tensors, write_gguf
 from transformers import AutoModelForCausalLM
 
-from headrace_server.prepare.bfloat16 import to_bfloat16
 from headrace_server.prepare.rope_scaling import llama3_factors
+from headrace_server.weights.bfloat16 import to_bfloat16
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "smollm3"]
 

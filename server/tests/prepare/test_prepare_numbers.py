@@ -8,7 +8,8 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_server.prepare.bfloat16 import SUPPORTED_TYPES, to_bfloat16, to_float32
+from headrace_server.prepare.block_types import SUPPORTED_TYPES, to_float32
+from headrace_server.weights.bfloat16 import to_bfloat16
 
 
 @pytest.mark.parametrize("block_type", SIZES, ids=lambda block_type: block_type.name)

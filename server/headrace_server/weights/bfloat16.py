@@ -1,33 +1,12 @@
-"""Numbers: any supported GGUF block type to float32, and float32 to bfloat16."""
+"""bfloat16 in numpy, which has no type for it: uint16 that holds the bits."""
 
 from __future__ import annotations
 
 import numpy as np
-from gguf import GGMLQuantizationType as Type
-from gguf.quants import dequantize
-
-SUPPORTED_TYPES = (
-    Type.F32,
-    Type.F16,
-    Type.BF16,
-    Type.Q8_0,
-    Type.Q4_0,
-    Type.Q4_1,
-    Type.Q5_0,
-    Type.Q5_1,
-    Type.Q4_K,
-    Type.Q5_K,
-    Type.Q6_K,
-)
-"""Block types that can be converted. Q5_0 and Q5_1 are what K mixtures use for rows that 256 does not divide."""
+from numpy.typing import NDArray
 
 
-def to_float32(rows: np.ndarray, block_type: Type) -> np.ndarray:
-    """Dequantise rows as they lie in the file: [..., columns or bytes] → [..., columns] float32."""
-    return dequantize(np.ascontiguousarray(rows), block_type)
-
-
-def to_bfloat16(values: np.ndarray) -> np.ndarray:
+def to_bfloat16(values: NDArray) -> NDArray[np.uint16]:
     """Round float32 to bfloat16, nearest, ties to even; the result holds the 16 bits as uint16.
 
     Half of the last kept bit is added before the rest is cut; the kept bit itself makes a tie go to even:
@@ -45,3 +24,10 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     if is_nan.any():
         rounded[is_nan] = (bits[is_nan] >> 16) | 0x0040
     return rounded.astype("<u2")
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The same numbers as float32, exactly."""
+    wide = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)

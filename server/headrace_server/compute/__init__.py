@@ -1,0 +1,2 @@
+"""Who computes steps. A runner knows one `Compute`: `on_cpu` is C++ over numpy arrays and never imports torch, which
+would take longer than all else of a start; `on_torch` is torch, on a GPU or where the C++ kernels can't be used."""
