@@ -108,11 +108,13 @@ def bench_small(tokens: int, dtype: torch.dtype) -> None:
     query, key, value = heads.split([HEADS, KV_HEADS, KV_HEADS], dim=1)
     angles, positions = torch.randn(8192, HEAD_DIM), torch.arange(tokens)
     k_cache, v_cache = torch.zeros(2, *kv_cache_shape(64, BLOCK_SIZE, KV_HEADS, HEAD_DIM), dtype=dtype)
+    tables = torch.arange(-(-tokens // BLOCK_SIZE), dtype=torch.int32)[None]
+    starts, lengths = torch.tensor([0, tokens], dtype=torch.int32), torch.tensor([tokens], dtype=torch.int32)
     for name, work in {
         "rms_norm": lambda: rms_norm(x, weight, 1e-5),
         "add_rms_norm": lambda: add_rms_norm(x, residual, weight, 1e-5),
         "rotary_embedding": lambda: rotary_embedding(query, key, angles, positions),
-        "store_kv": lambda: store_kv(key, value, k_cache, v_cache, positions),
+        "store_kv": lambda: store_kv(key, value, k_cache, v_cache, tables, starts, lengths),
         "silu_and_mul": lambda: silu_and_mul(gate_up),
     }.items():
         took = seconds(partial(repeat, work)) / REPEATS

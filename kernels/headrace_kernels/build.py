@@ -111,7 +111,8 @@ def _compile_jobs(sets: dict[str, list[str]]) -> list[list[str]]:
     plain = next(iter(sets.values()))
     jobs = [[*COMMON_FLAGS, *plain, f'-DHEADRACE_FINGERPRINT="{fingerprint()}"', "-c", str(runtime)]]
     for isa, flags in sets.items():
-        for source in [*sorted(PACKAGE.glob("*/cpu.cpp")), PACKAGE / "cpu" / "bandwidth.cpp"]:
+        shared = [PACKAGE / "cpu" / name for name in ("product.cpp", "bandwidth.cpp")]
+        for source in [*sorted(PACKAGE.glob("*/cpu.cpp")), *shared]:
             jobs.append([*COMMON_FLAGS, *flags, f"-DHEADRACE_ISA={isa}", "-c", str(source)])
     return jobs
 

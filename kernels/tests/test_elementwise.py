@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headrace_kernels.kv_cache import read_keys, read_values
 from headrace_kernels.ops import (
     ArgumentError,
     add_rms_norm,
@@ -113,25 +114,43 @@ def test_bfloat16_results_are_rounded_to_nearest_even(isa):
     assert add_rms_norm(nan, nan.bfloat16(), torch.ones(20), 1.0, backend="cpu")[1].isnan().all()
 
 
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
 @BOTH
-@TOKENS
 @pytest.mark.parametrize("head_dim", [8, 20, 64])
-def test_store_kv_copies_and_skips(head_dim, tokens, dtype, isa, generator):
-    fused = torch.randn(tokens, 7 * head_dim, generator=generator).to(dtype)
-    _, key, value = fused.view(tokens, 7, head_dim).split([3, 2, 2], dim=1)
-    slots = torch.randperm(10 * 16, generator=generator)[:tokens]
-    slots[::3] = -1
-    caches = [torch.zeros(2, *kv_cache_shape(10, 16, 2, head_dim), dtype=dtype) for _ in range(2)]
-    store_kv(key, value, *caches[0], slots, backend="cpu")
-    store_kv(key, value, *caches[1], slots, backend="reference")
-    assert torch.equal(caches[0], caches[1])
-    assert (caches[0][0] != 0).any(dim=(1, 3)).sum() == (slots >= 0).sum()
+@pytest.mark.parametrize("block_size", [16, 32])
+def test_stored_keys_and_values_are_read_back(head_dim, block_size, dtype, isa, generator):
+    """Two rows, one of which has tokens before; what lies in blocks of nobody stays."""
+    counts, contexts, tables = [45, 1], ints(45, 40), torch.tensor([[4, 9, 1], [3, 7, 0]], dtype=torch.int32)
+    fused = torch.randn(sum(counts), 7 * head_dim, generator=generator).to(dtype)
+    _, key, value = fused.view(len(fused), 7, head_dim).split([3, 2, 2], dim=1)
+    for backend in ("cpu", "reference"):
+        caches = torch.full((2, *kv_cache_shape(10, block_size, 2, head_dim)), -1.0, dtype=dtype)
+        store_kv(key, value, *caches, tables, ints(0, 45, 46), contexts, backend=backend)
+        for cache, read, stored in zip(caches, (read_keys, read_values), (key, value), strict=True):
+            blocks = read(cache, torch.arange(10))[..., :head_dim]
+            for i in (0, 20, 44):
+                assert torch.equal(blocks[tables[0, i // block_size], :, i % block_size], stored[i]), (backend, i)
+            assert torch.equal(blocks[tables[1, 39 // block_size], :, 39 % block_size], stored[45])
+            assert (cache[[2, 5, 6, 8]] == -1).all()
 
 
-def test_position_37_of_blocks_4_9_7_is_slot_117():
-    k_cache, v_cache = torch.zeros(2, *kv_cache_shape(10, 16, 2, 8))
-    store_kv(torch.ones(1, 2, 8), torch.ones(1, 2, 8), k_cache, v_cache, torch.tensor([117]))
-    assert k_cache[7, :, 5].sum() == k_cache.sum() == 16
+@BOTH
+def test_values_behind_a_rows_last_position_are_finite_where_they_are_read(dtype, isa):
+    caches = torch.full((2, *kv_cache_shape(3, 32, 2, 16)), float("nan"), dtype=dtype)
+    new = torch.ones(5, 2, 16, dtype=dtype)
+    store_kv(new, new, *caches, ints(1)[None], ints(0, 5), ints(5), backend="cpu")
+    values = read_values(caches[1], torch.tensor([1]))
+    read = 32 if isa in ("amx", "amx_emulated") else 6 if dtype == torch.bfloat16 else 5
+    assert values[:, :, :read].isfinite().all()
+
+
+def test_position_37_of_blocks_4_9_7_is_in_block_7_at_5():
+    k_cache, v_cache = torch.zeros(2, *kv_cache_shape(10, 16, 2, 16))
+    store_kv(torch.ones(1, 2, 16), torch.ones(1, 2, 16), k_cache, v_cache, ints(4, 9, 7)[None], ints(0, 1), ints(38))
+    assert read_keys(k_cache, torch.tensor([7]))[0, :, 5].sum() == k_cache.sum() == 32
 
 
 FLOAT = torch.zeros(3, 4, 64)
@@ -157,12 +176,21 @@ INDEX = torch.zeros(3, dtype=torch.int64)
             "query: expected contiguous",
         ),
         (
-            lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, INDEX[:2], backend=b),
-            r"slots: expected shape \[3\], got \[2\]",
+            lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, ints(0)[None], ints(0, 3, 4), ints(3), backend=b),
+            r"query_starts: expected shape \[2\], got \[3\]",
         ),
-        (lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, INDEX + 32, backend=b), r"slots\[0\]: expected in \[-1, 32\)"),
-        (lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, INDEX - 2, backend=b), r"slots\[0\]: expected in \[-1, 32\)"),
-        (lambda b: store_kv(FLOAT, FLOAT[:, :2], CACHE, CACHE, INDEX, backend=b), "value: expected shape"),
+        (
+            lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, ints(2)[None], ints(0, 3), ints(3), backend=b),
+            r"block_tables\[0, 0\]: expected in \[0, 2\), got 2",
+        ),
+        (
+            lambda b: store_kv(FLOAT, FLOAT, CACHE, CACHE, ints(0)[None], ints(0, 3), ints(2), backend=b),
+            r"context_lengths\[0\]: expected in \[3, 17\), got 2",
+        ),
+        (
+            lambda b: store_kv(FLOAT, FLOAT[:, :2], CACHE, CACHE, ints(0)[None], ints(0, 3), ints(3), backend=b),
+            "value: expected shape",
+        ),
     ],
 )
 def test_errors_name_the_argument(call, message, backend):
@@ -171,5 +199,5 @@ def test_errors_name_the_argument(call, message, backend):
 
 
 def test_block_sizes_must_be_powers_of_two():
-    with pytest.raises(ValueError, match="block_size 24: must be a power of two, at least 8"):
+    with pytest.raises(ValueError, match="block_size 24: must be a power of two, at least 16"):
         kv_cache_shape(1, 24, 1, 64)

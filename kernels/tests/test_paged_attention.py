@@ -8,8 +8,9 @@ from world import Shape, World
 
 from headrace_kernels.ops import ArgumentError, kv_cache_shape, paged_attention
 
-TOLERANCE = {torch.float32: {"atol": 2e-5, "rtol": 2e-5}, torch.bfloat16: {"atol": 4e-3, "rtol": 8e-3}}
-"""float32: sums of up to 8,192 weights in another order. bfloat16: one rounding, 2^-8, of nearly equal numbers."""
+TOLERANCE = {torch.float32: {"atol": 2e-5, "rtol": 2e-5}, torch.bfloat16: {"atol": 1.2e-2, "rtol": 8e-3}}
+"""float32: sums of up to 8,192 weights in another order. bfloat16: each weight of a key is rounded, 2^-9 of values
+up to 6, and the result once."""
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 

@@ -31,9 +31,9 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
         if device == "cpu" and dtype in CPU_TYPES and native.available():
-            compute = _on_cpu(flags, config, CPU_TYPES[dtype])
+            compute = on_cpu(flags, config, CPU_TYPES[dtype])
         else:
-            compute = _on_torch(flags, config, dtype, device)
+            compute = on_torch(flags, config, dtype, device)
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
         config.model_type,
@@ -46,7 +46,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     return Runner(compute)
 
 
-def _on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
+def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
     from headrace_server.compute.on_cpu import CpuCompute
     from headrace_server.models.packed import DenseLinears, packed_weights
     from headrace_server.weights.arrays import ArrayCheckpoint
@@ -56,7 +56,7 @@ def _on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
         return CpuCompute(config, packed_weights(config, checkpoint, dtype, DenseLinears(dtype)), block_size)
 
 
-def _on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
+def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
     import torch
 
     from headrace_server.attention.paged import PagedAttention

@@ -1,7 +1,6 @@
 """One shard process's life: check, listen, load, serve, end.
 
-The socket is there at once and Health answers; Info and Warmup wait while torch is imported and the weights are read
-on the model thread.
+The socket is there at once and Health answers; Info and Warmup wait while the weights are read on the model thread.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from headrace_server.pb.shard_pb2_grpc import add_ShardServicer_to_server
 from headrace_server.service import ShardService
 from headrace_server.weights.index import checkpoint_files
 
+PATIENCE_SECONDS = 2.0  # for the first question, when loading failed
 GRACE_SECONDS = 0.5  # for calls under way when the process is told to end
 MAX_MESSAGE_BYTES = 256 * 2**20  # the longest prompts of a full batch are far below
 OPTIONS = (
@@ -63,6 +63,9 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
     try:
         await asyncio.wait({loaded, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
+            if loaded.exception() is not None:
+                # Whoever starts a shard asks it for Info at once, and is told in the answer why there is no model.
+                await asyncio.wait((service.asked, stopped), timeout=PATIENCE_SECONDS)
             loaded.result()  # raises what loading raised
             await stopped
         LOGGER.info("ending: %s", stopped.result())
@@ -73,7 +76,7 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
 
 
 def _load(flags: ServeFlags, config: ModelConfig) -> Any:
-    from headrace_server.load import load_runner  # imports torch
+    from headrace_server.load import load_runner  # may import torch
 
     return load_runner(flags, config)
 

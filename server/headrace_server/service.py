@@ -31,10 +31,13 @@ class ShardService(ShardServicer):
         self._model = model
         self._loaded = loaded
         self._warm = False
+        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # done with the first Info
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(model, self._reset)
 
     async def Info(self, request: pb.InfoRequest, context: grpc.aio.ServicerContext) -> pb.InfoResponse:
+        if not self.asked.done():
+            self.asked.set_result(None)
         runner = await self._answer("Info", context, self._loaded)
         config, compute = runner.config, runner.compute
         return pb.InfoResponse(

@@ -1,15 +1,19 @@
 """A Runner with a router's bookkeeping around it: block tables, chunks, decodes. Seeded, in process, no protocol."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from headrace_server.flags import parse_serve
-from headrace_server.load import load_runner
+from headrace_kernels.decoder import StepInputs, StepOutputs
+from headrace_server.compute.on_cpu import CpuCompute
+from headrace_server.compute.on_torch import TorchCompute
+from headrace_server.flags import ServeFlags, parse_serve
+from headrace_server.load import load_runner, on_torch
 from headrace_server.memory import Limits
 from headrace_server.models.registry import read_config
 from headrace_server.runner import Runner
@@ -18,15 +22,28 @@ from headrace_server.step import NewRow, Step, StepResult
 from headrace_server.warmup import warm_up
 
 GREEDY = SamplingParameters()
-BLOCK_SIZE = 8
+BLOCK_SIZE = 16
 NO_ROWS = np.empty(0, np.int64)
 
 
 def load(directory: Path, *flags: str, dtype: str = "float32") -> Runner:
     """The Runner of a model directory, before Warmup."""
-    arguments = ["--model-dir", str(directory), "--uds-path", "unused", "--dtype", dtype, "--num-threads", "1"]
-    parsed = parse_serve([*arguments, "--block-size", str(BLOCK_SIZE), *flags])
+    parsed = _flags(directory, *flags, "--dtype", dtype)
     return load_runner(parsed, read_config(parsed.model_dir))
+
+
+def load_on_torch(directory: Path) -> Runner:
+    """The same as it runs on a GPU, on the CPU."""
+    parsed = _flags(directory)
+    return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu"))
+
+
+COMPUTES = {"C++": load, "torch": load_on_torch}
+
+
+def _flags(directory: Path, *flags: str) -> ServeFlags:
+    arguments = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1"]
+    return parse_serve([*arguments, "--block-size", str(BLOCK_SIZE), *flags])
 
 
 @dataclass
@@ -49,7 +66,7 @@ class World:
 
     def __init__(self, runner: Runner, *, max_rows: int = 16, max_total_tokens: int = 0, seed: int = 0) -> None:
         self.runner = runner
-        num_blocks = max_rows * -(-(max_total_tokens or runner.model.config.max_positions) // BLOCK_SIZE)
+        num_blocks = max_rows * -(-(max_total_tokens or runner.config.max_positions) // BLOCK_SIZE)
         warm_up(runner, Limits(max_rows, 16, max_total_tokens, num_blocks))
         self.free = list(range(num_blocks))
         random.Random(seed).shuffle(self.free)  # neighbours in a sequence are strangers in the pool
@@ -163,20 +180,39 @@ def random_tokens(count: int, seed: int, vocab_size: int = 97) -> list[int]:
 def forward_logits(world: World, row: int, tokens: list[int], chunk: int) -> torch.Tensor:
     """[len(tokens), vocab_size]: the logits at every position, computed chunk by chunk."""
     seen: list[torch.Tensor] = []
-    model = world.runner.model
-    original = type(model).__call__
-
-    def spy(self: object, *arguments: object) -> torch.Tensor:
-        hidden = original(model, *arguments)  # type: ignore[arg-type]
-        seen.append(model.logits(hidden))
-        return hidden
-
-    type(model).__call__ = spy  # type: ignore[method-assign]
-    try:
-        for start in range(0, len(tokens), chunk):
-            new = {row: (tokens, GREEDY)} if start == 0 else None
-            result = world.step(new=new, chunks={row: min(chunk, len(tokens) - start)})
-            assert result.error is None and not result.row_errors, (result.error, result.row_errors)
-    finally:
-        type(model).__call__ = original  # type: ignore[method-assign]
+    compute = world.runner.compute
+    for start in range(0, len(tokens), chunk):
+        count = min(chunk, len(tokens) - start)
+        new = {row: (tokens, GREEDY)} if start == 0 else None
+        result = world.step(new=new, chunks={row: count})
+        assert result.error is None and not result.row_errors, (result.error, result.row_errors)
+        assert isinstance(compute, CpuCompute) and compute.decoder is not None
+        seen.append(torch.from_numpy(compute.decoder.logits(np.arange(count))))
     return torch.cat(seen)
+
+
+def on_logits(runner: Runner, patch: pytest.MonkeyPatch, look: Callable[[np.ndarray], None]) -> None:
+    """From now on `look` sees, and may change, the logits [rows, vocab_size] of every step before anybody else."""
+    compute = runner.compute
+    if isinstance(compute, TorchCompute):
+        logits = compute.model.logits
+
+        def looked_at(hidden: torch.Tensor) -> torch.Tensor:
+            out = logits(hidden)
+            look(out.numpy())
+            return out
+
+        patch.setattr(compute.model, "logits", looked_at)
+        return
+    assert isinstance(compute, CpuCompute) and compute.decoder is not None
+    forward = compute.decoder.forward
+
+    def forward_looked_at(inputs: StepInputs) -> StepOutputs:
+        everything = replace(inputs, logits_wanted=np.ones(len(inputs.sampled), np.bool_))
+        out = forward(everything)
+        if len(inputs.sampled):
+            look(out.logits)
+        best = np.where(np.isnan(out.logits).any(axis=1), np.nan, out.best_logits).astype(np.float32)
+        return StepOutputs(out.best_ids, best, np.ascontiguousarray(out.logits[inputs.logits_wanted]))
+
+    patch.setattr(compute.decoder, "forward", forward_looked_at)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from shard_world import BLOCK_SIZE, GREEDY, World, load, random_tokens
+from shard_world import BLOCK_SIZE, COMPUTES, GREEDY, World, on_logits, random_tokens
 from tiny_models import VOCAB_SIZE, TinyModel
 
 from headrace_server.runner import Runner
@@ -14,9 +14,9 @@ PROMPT = random_tokens(20, seed=11)
 OTHER = random_tokens(9, seed=12)
 
 
-@pytest.fixture(scope="module")
-def runner(tiny_llama: TinyModel) -> Runner:
-    return load(tiny_llama.directory)
+@pytest.fixture(scope="module", params=COMPUTES)
+def runner(request: pytest.FixtureRequest, tiny_llama: TinyModel) -> Runner:
+    return COMPUTES[request.param](tiny_llama.directory)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_short_block_table_fails_alone(world: World, tiny_llama: TinyModel) ->
 def test_a_block_outside_the_pool_fails_alone(world: World, tiny_llama: TinyModel) -> None:
     world.free.append(10**6)
     result = world.step(new={3: (OTHER[:5], GREEDY)}, chunks={3: 5}, decodes=[0])
-    assert_only_fails(result, 3, "row 3 names block 1000000, but the pool has 512")
+    assert_only_fails(result, 3, "row 3 names block 1000000, but the pool has 256")
     neighbour_goes_on(world, tiny_llama)
 
 
@@ -111,7 +111,7 @@ def test_a_failed_step_fails_its_rows_until_somebody_new_takes_them(
 ) -> None:
     world.step(new={3: (OTHER, GREEDY)}, chunks={3: len(OTHER)}, decodes=[0])
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_compute", lambda laid_out: (_ for _ in ()).throw(RuntimeError("no memory")))
+        patch.setattr(runner.compute, "compute", lambda *_: (_ for _ in ()).throw(RuntimeError("no memory")))
         failed = world.step(new={5: (OTHER, GREEDY)}, chunks={5: 4}, decodes=[3])
     assert failed.error == "RuntimeError: no memory"
     assert len(failed.token_ids) == 0
@@ -130,15 +130,11 @@ def test_a_failed_step_fails_its_rows_until_somebody_new_takes_them(
 def test_logits_that_are_not_finite_fail_their_row_alone(
     world: World, runner: Runner, tiny_llama: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logits = runner.model.logits
-
-    def poisoned(hidden: torch.Tensor) -> torch.Tensor:
-        out = logits(hidden)
-        out[0, 3] = torch.nan
-        return out
+    def poison(logits: np.ndarray) -> None:
+        logits[0, 3] = np.nan
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner.model, "logits", poisoned)
+        on_logits(runner, patch, poison)
         result = world.step(new={3: (OTHER, GREEDY)}, chunks={3: len(OTHER)}, decodes=[0])
     assert_only_fails(result, 3, "not finite")
     assert_only_fails(world.step(decodes=[3, 0]), 3, "not finite")
@@ -184,9 +180,8 @@ def test_rows_that_ask_for_nothing_get_nothing(world: World) -> None:
 
 
 def test_the_head_runs_only_for_rows_that_sample(world: World, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = []
-    logits = runner.model.logits
-    monkeypatch.setattr(runner.model, "logits", lambda hidden: rows.append(len(hidden)) or logits(hidden))
+    rows: list[int] = []
+    on_logits(runner, monkeypatch, lambda logits: rows.append(len(logits)))
     world.step(new={3: (OTHER, GREEDY), 4: (OTHER, GREEDY)}, chunks={3: 9, 4: 5}, decodes=[0])
     assert rows == [2]
     world.step(chunks={4: 1})

@@ -286,14 +286,14 @@ def test_info_and_warmup_say_what_was_agreed(tiny_llama: TinyModel, tmp_path: Pa
         async with serving(tiny_llama.directory, tmp_path, warm=False) as shard:
             info = await shard.stub.Info(pb.InfoRequest())
             assert (info.model_type, info.dtype, info.device) == ("llama", "float32", "cpu")
-            assert (info.vocab_size, info.max_positions, info.block_size) == (97, 256, 8)
+            assert (info.vocab_size, info.max_positions, info.block_size) == (97, 256, 16)
             assert info.kv_bytes_per_token == 2 * 3 * 2 * 16 * 4
             pool = await shard.warm_up()
             assert pool.num_blocks == NUM_BLOCKS
-            assert pool.pool_bytes == NUM_BLOCKS * 8 * info.kv_bytes_per_token
+            assert pool.pool_bytes == NUM_BLOCKS * 16 * info.kv_bytes_per_token
             assert pool.available_bytes > pool.pool_bytes
             largest = await shard.stub.Warmup(pb.WarmupRequest(max_batch_size=3, max_batch_prefill_tokens=32))
-            assert largest.num_blocks == 3 * 256 // 8
+            assert largest.num_blocks == 3 * 256 // 16
 
     run(scenario())
 
@@ -302,7 +302,7 @@ def test_info_and_warmup_say_what_was_agreed(tiny_llama: TinyModel, tmp_path: Pa
     ("limits", "code", "message"),
     [
         ({"num_blocks": 2**31}, grpc.StatusCode.FAILED_PRECONDITION, r"2147483648 blocks needs \d+ MiB, but only \d+"),
-        ({"num_blocks": 1, "max_total_tokens": 9}, grpc.StatusCode.FAILED_PRECONDITION, "holds 8 tokens, fewer than"),
+        ({"num_blocks": 1, "max_total_tokens": 17}, grpc.StatusCode.FAILED_PRECONDITION, "holds 16 tokens, fewer than"),
         ({"max_total_tokens": 257}, grpc.StatusCode.FAILED_PRECONDITION, "257 exceeds the 256 positions"),
         ({"max_batch_size": 0}, grpc.StatusCode.INVALID_ARGUMENT, "must be at least 1"),
     ],

@@ -98,7 +98,7 @@ def test_a_tensor_that_nobody_takes_is_named(model_dir: Path) -> None:
 
 def test_quantized_weights_without_their_method_are_refused(model_dir: Path) -> None:
     rewrite(model_dir, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(64, dtype=torch.int8)}))
-    with pytest.raises(WeightsError, match=r"is torch\.int8; weights must be floating-point"):
+    with pytest.raises(WeightsError, match=r"is I8; weights must be floating-point"):
         load(model_dir)
     config = json.loads((model_dir / "config.json").read_text())
     (model_dir / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))

@@ -1,29 +1,10 @@
-// `product` with AMX: bfloat16 in tiles, everything else on lanes. One order of K for every number of rows: a row that
-// comes alone is a tile with one row in use.
+// Products of bfloat16 in AMX's tiles. One order of K for every number of rows: a row that comes alone is a tile with
+// one row in use.
 #pragma once
 
-#include "tile_registers.h"
+#include "product.h"
 
 namespace headrace::HEADRACE_ISA {
-
-constexpr bool kWholeTiles = true;
-
-template <class T>
-constexpr int64_t kProductRows = kTileRows;
-template <>
-constexpr int64_t kProductRows<BFloat16> = 3 * kTileRows;
-
-// Rows that stay in the second-level cache while all panels go by.
-constexpr int64_t kBlockRows = 256;
-
-template <class T>
-constexpr int64_t product_fetches(int64_t rows, int64_t panels) {
-    return fetches_on_lanes(rows, panels);
-}
-template <>
-constexpr int64_t product_fetches<BFloat16>(int64_t, int64_t panels) {
-    return (panels + 1) / 2;
-}
 
 // G groups of 16 rows times two panels (or one, if `Two` is false): tiles 0 … 5 hold the sums.
 template <int G, bool Two, bool Add>
@@ -90,32 +71,22 @@ inline void multiply_tiles(const char* rows, int64_t row_tiles, Panels panels, F
     all_sums(finish);
 }
 
-// As the one on lanes says; see product.h.
-template <class T, bool Add = false>
-inline void product(int64_t count, const char* rows, int64_t row_tiles, Panels panels, int64_t num_panels,
-                    Fetch& fetch, float* out, int64_t stride) {
-    if constexpr (sizeof(T) == sizeof(BFloat16)) {
-        if (panels.lines % kTileLines == 0) {
-            const int64_t groups = (count + kTileRows - 1) / kTileRows;
-            const auto pass = [&](auto two) {
-                constexpr bool Two = decltype(two)::value == 2;
-                if (groups == 1) multiply_tiles<1, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
-                if (groups == 2) multiply_tiles<2, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
-                if (groups == 3) multiply_tiles<3, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
-                panels.data += (Two ? 2 : 1) * panels.stride;
-                out += (Two ? 2 : 1) * kPanelColumns;
-                num_panels -= Two ? 2 : 1;
-            };
-            while (num_panels >= 2) pass(Int<2>{});
-            if (num_panels > 0) pass(Int<1>{});
-            return;
-        }
-    }
-    for (int64_t r = 0; r < count; r += kTileRows) {
-        const int64_t some = count - r < kTileRows ? count - r : kTileRows;
-        product_on_lanes<T, Add>(some, rows + r / kTileRows * row_tiles * kTileBytes, panels, num_panels, fetch,
-                                 out + r * stride, stride);
-    }
+// `product` in tiles, for panels of whole tiles.
+template <bool Add>
+inline void product_in_tiles(int64_t count, const char* rows, int64_t row_tiles, Panels panels, int64_t num_panels,
+                             Fetch& fetch, float* out, int64_t stride) {
+    const int64_t groups = (count + kTileRows - 1) / kTileRows;
+    const auto pass = [&](auto two) {
+        constexpr bool Two = decltype(two)::value == 2;
+        if (groups == 1) multiply_tiles<1, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
+        if (groups == 2) multiply_tiles<2, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
+        if (groups == 3) multiply_tiles<3, Two, Add>(rows, row_tiles, panels, fetch, out, stride);
+        panels.data += (Two ? 2 : 1) * panels.stride;
+        out += (Two ? 2 : 1) * kPanelColumns;
+        num_panels -= Two ? 2 : 1;
+    };
+    while (num_panels >= 2) pass(Int<2>{});
+    if (num_panels > 0) pass(Int<1>{});
 }
 
 }  // namespace headrace::HEADRACE_ISA

@@ -143,7 +143,10 @@ class Decoder:
         _reserve(self._handle, tokens, sampled, native.num_threads())
 
     def forward(self, inputs: StepInputs, times: Times | None = None) -> StepOutputs:
-        """Compute one step; its times are added to `times`. Raises ValueError if an array names a token, a position or a block that there isn't."""
+        """Compute one step; its times are added to `times`.
+
+        Raises ValueError if an array names a token, a position or a block that there isn't.
+        """
         outputs, step = self._outputs(inputs.sampled, inputs.logits_wanted)
         step.token_ids = inputs.token_ids.ctypes.data
         step.block_tables = inputs.block_tables.ctypes.data
@@ -178,7 +181,7 @@ class Decoder:
             best_logits=outputs.best_logits.ctypes.data,
             num_sampled=len(sampled),
         )
-        step.kept = rows  # type: ignore[attr-defined]  # until the call is over
+        step.kept = rows  # until the call is over
         return outputs, step
 
 

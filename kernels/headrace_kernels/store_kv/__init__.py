@@ -33,7 +33,7 @@ def store_kv(
     bit for bit about the positions of a row; the C++ one also zeros values behind a row's last position, to the end
     of its line or tile of 32, which its attention relies on.
     """
-    num_tokens, num_kv_heads, head_dim = key.shape
+    _, num_kv_heads, head_dim = key.shape
     num_rows = block_tables.shape[0]
     expect(value, "value", key.shape, key.dtype, key)
     expect(k_cache, "k_cache", (None, num_kv_heads, None, padded_head_dim(head_dim)), key.dtype, key)

@@ -4,13 +4,13 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from headrace_kernels.token_logprobs import token_logprobs
 from numpy.typing import NDArray
 
 from headrace_kernels import native
 from headrace_kernels.decoder import Decoder, DecoderWeights, KvLayer, StepInputs, StepOutputs
 from headrace_kernels.kv_cache import kv_cache_shape
 from headrace_kernels.memory import huge_zeros
+from headrace_kernels.token_logprobs import token_logprobs
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
 from headrace_server.layers.rope_scaling import cos_sin_table
@@ -40,7 +40,7 @@ class CpuCompute:
         element = np.dtype(ELEMENT[weights.dtype]).itemsize
         self.kv_bytes_per_token = 2 * len(config.layers) * self._block_shape[1] * self._block_shape[3] * element
         self._cache: Sequence[KvLayer] = ()
-        self._decoder: Decoder | None = None
+        self.decoder: Decoder | None = None  # from Warmup on
         self._last_token: NDArray[np.int64] = np.empty(0, np.int64)
 
     def available(self) -> tuple[int, float]:
@@ -51,12 +51,12 @@ class CpuCompute:
         element = ELEMENT[self._weights.dtype]
         self._cache = [KvLayer(huge_zeros(shape, element), huge_zeros(shape, element)) for _ in self.config.layers]
         table = cos_sin_table(self.config.rope, plan.served_positions)
-        self._decoder = Decoder(self._weights, table, self._cache, self.block_size)
-        self._decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
+        self.decoder = Decoder(self._weights, table, self._cache, self.block_size)
+        self.decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
         self._last_token = np.zeros(plan.max_rows, np.int64)
 
     def free_pool(self) -> None:
-        self._decoder, self._cache = None, ()
+        self.decoder, self._cache = None, ()
 
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._cache[0].keys.shape[0] if self._cache else 0)
@@ -67,11 +67,11 @@ class CpuCompute:
 
     def compute(self, laid_out: StepRows, rows: Rows) -> Computed:
         began = time.perf_counter_ns()
-        assert self._decoder is not None, "steps come after Warmup"
+        assert self.decoder is not None, "steps come after Warmup"
         batch = build_batch(laid_out, rows)
         sampling = laid_out.rows[laid_out.sampling]
         known = rows.sampling.plain[sampling]
-        outputs = self._decoder.forward(self._inputs(batch, laid_out, ~known))
+        outputs = self.decoder.forward(self._inputs(batch, laid_out, ~known))
         prompts = prompt_logprobs(self._logprobs, laid_out, rows)
         forwarded = time.perf_counter_ns()
         samples = self._sample(outputs, sampling, known, rows) if len(sampling) else None
@@ -88,8 +88,8 @@ class CpuCompute:
         )
 
     def _logprobs(self, tokens: Ints, following: Ints) -> Floats:
-        assert self._decoder is not None, "steps come after Warmup"
-        return token_logprobs(self._decoder.logits(tokens), following)
+        assert self.decoder is not None, "steps come after Warmup"
+        return token_logprobs(self.decoder.logits(tokens), following)
 
     def _sample(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples:
         best = np.where(np.isfinite(outputs.best_logits), outputs.best_ids, IMPOSSIBLE)

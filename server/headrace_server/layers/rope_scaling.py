@@ -64,9 +64,9 @@ def _exponents(rope: RopeParameters) -> Floats:
     return np.arange(0, rope.dim, 2, dtype=np.float32) / np.float32(rope.dim)
 
 
-def _power(base: float | Floats, exponents: Floats) -> Floats:
+def _power(base: float | Floats, exponents: Floats | float) -> Floats:
     """base ** exponents, rounded to float32 once."""
-    return np.power(np.asarray(base, np.float64), exponents.astype(np.float64)).astype(np.float32)
+    return np.asarray(np.power(np.asarray(base, np.float64), np.asarray(exponents, np.float64)), np.float32)
 
 
 def _plain(rope: RopeParameters) -> Floats:
@@ -76,7 +76,7 @@ def _plain(rope: RopeParameters) -> Floats:
 def _dynamic(rope: DynamicRope, served_positions: int) -> Floats:
     lengths = np.maximum(np.arange(1, served_positions + 1, dtype=np.float32), np.float32(rope.trained_positions))
     growth = np.float32(rope.factor) * lengths / np.float32(rope.trained_positions) - np.float32(rope.factor - 1)
-    theta = np.float32(rope.theta) * _power(growth, np.asarray(rope.dim / (rope.dim - 2)))
+    theta = np.float32(rope.theta) * _power(growth, rope.dim / (rope.dim - 2))
     return np.float32(1) / _power(theta[:, None], _exponents(rope))
 
 
@@ -112,7 +112,7 @@ def _yarn_attention_factor(rope: YarnRope) -> float:
 
 def _longrope(rope: LongRope, served_positions: int) -> Floats:
     factors = rope.long_factors if served_positions > rope.original_positions else rope.short_factors
-    return 1 / (np.asarray(factors, np.float32) * _power(rope.theta, _exponents(rope)))
+    return np.float32(1) / (np.asarray(factors, np.float32) * _power(rope.theta, _exponents(rope)))
 
 
 def _longrope_attention_factor(rope: LongRope) -> float:
