@@ -15,6 +15,7 @@ from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.registry import model_class
+from headrace_server.quantization.method import QuantizationMethod, quantization_method
 from headrace_server.runner import Runner
 from headrace_server.weights.safetensors import Checkpoint
 
@@ -29,9 +30,10 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     if device.type == "cpu":
         torch.set_num_threads(flags.num_threads)
         native.set_num_threads(flags.num_threads)
+    quantization = _quantization(flags, config, device)
     backend = PagedAttention(config.num_kv_heads, config.head_dim, flags.block_size, device)
     with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint, out_of_memory_is_a_sentence(flags):
-        model = model_class(config)(config, checkpoint, backend, device)
+        model = model_class(config)(config, checkpoint, backend, device, quantization)
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
         config.model_type,
@@ -59,6 +61,14 @@ def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
 
 
 _NO_MEMORY = re.compile(r"alloc|not enough memory|out of memory|overflow", re.IGNORECASE)
+
+
+def _quantization(flags: ServeFlags, config: ModelConfig, device: torch.device) -> QuantizationMethod:
+    if flags.quantize is not None and device.type != "cpu":
+        raise ConfigError(f"--quantize {flags.quantize}: only a CPU computes with such weights; leave it out")
+    if flags.quantize is not None and not native.available():
+        raise ConfigError(f"--quantize {flags.quantize} needs the C++ kernels: {native.why_unavailable()}")
+    return quantization_method(config.quantization, flags.quantize, flags.model_dir)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -1,10 +1,9 @@
-"""Token embedding and language-model head. Over ranks both would be split by vocabulary, here.
+"""Token embedding. Over ranks it would be split by vocabulary, here.
 
 `index_select` rather than `embedding`: no padding index, no gradient bookkeeping.
 """
 
 from torch import Tensor
-from torch.nn.functional import linear
 
 
 class Embedding:
@@ -15,13 +14,3 @@ class Embedding:
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         return self.weight.index_select(0, token_ids)
-
-
-class LanguageModelHead:
-    """hidden [rows, hidden_size] → logits [rows, vocab_size] float32. The weight may be the embedding's."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight  # [vocab_size, hidden_size]
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.weight).float()

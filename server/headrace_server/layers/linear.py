@@ -7,6 +7,8 @@ sequence of such pairs, and says which is which; the slicing and the sum belong 
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from headrace_server.quantization.method import LinearLayer, QuantizationMethod
 from headrace_server.weights.safetensors import Checkpoint
 
@@ -27,3 +29,8 @@ class LinearFactory:
     def row_parallel(self, name: str, out_features: int, in_features: int, bias: bool = False) -> LinearLayer:
         """The module that brings a column-parallel one's output back to the residual stream."""
         return self._method.linear(self._checkpoint, [name], [out_features], in_features, bias)
+
+    def head(self, name: str, vocab_size: int, hidden_size: int, shared: Tensor | None = None) -> LinearLayer:
+        """The language-model head, from the tensor `name` or the embedding that it is `shared` with. Over ranks it
+        would be split by vocabulary."""
+        return self._method.head(self._checkpoint, name, vocab_size, hidden_size, shared)

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
 from headrace_server.layers.attention import Attention
-from headrace_server.layers.embedding import Embedding, LanguageModelHead
+from headrace_server.layers.embedding import Embedding
 from headrace_server.layers.linear import LinearFactory
 from headrace_server.layers.mlp import GatedMlp
 from headrace_server.layers.norm import RmsNorm
 from headrace_server.layers.rotary import RotaryEmbedding
 from headrace_server.models.config import LayerConfig, ModelConfig
-from headrace_server.quantization.method import quantization_method
+from headrace_server.quantization.method import LinearLayer, QuantizationMethod
 from headrace_server.weights.safetensors import Checkpoint
 
 
@@ -40,10 +40,15 @@ class Llama:
     """A decoder-only transformer. The residual stream is float32 whatever the weights are: one small tensor more."""
 
     def __init__(
-        self, config: ModelConfig, checkpoint: Checkpoint, backend: PagedAttention, device: torch.device
+        self,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        backend: PagedAttention,
+        device: torch.device,
+        quantization: QuantizationMethod,
     ) -> None:
         self.config = config
-        self._linear = LinearFactory(checkpoint, quantization_method(config.quantization))
+        self._linear = LinearFactory(checkpoint, quantization)
         self._rotary = RotaryEmbedding(config.rope, device)
         self._embedding = Embedding(checkpoint.take("model.embed_tokens.weight", config.vocab_size, config.hidden_size))
         self._layers = [
@@ -122,8 +127,9 @@ class Llama:
             return None
         return RmsNorm(checkpoint.take(f"{name}.weight", self.config.head_dim), self.config.rms_norm_eps)
 
-    def _language_model_head(self, checkpoint: Checkpoint) -> LanguageModelHead:
+    def _language_model_head(self, checkpoint: Checkpoint) -> LinearLayer:
+        sizes = self.config.vocab_size, self.config.hidden_size
         if self.config.tie_word_embeddings:
             checkpoint.ignore("lm_head.weight")  # some checkpoints carry the copy
-            return LanguageModelHead(self._embedding.weight)
-        return LanguageModelHead(checkpoint.take("lm_head.weight", self.config.vocab_size, self.config.hidden_size))
+            return self._linear.head("model.embed_tokens.weight", *sizes, self._embedding.weight)
+        return self._linear.head("lm_head.weight", *sizes)

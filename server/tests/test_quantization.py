@@ -1,0 +1,176 @@
+"""`--quantize`: what a model's weights become, how far its answers move, and what does not move at all."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from shard_world import World, forward_logits, load, random_tokens
+from tiny_models import TinyModel, save
+
+from headrace_kernels.quantized_linear import Kind, dequantize
+from headrace_server import load as loading
+from headrace_server.errors import ConfigError, WeightsError
+from headrace_server.quantization.packed import PackedHead, PackedLinear
+from headrace_server.weights.index import SOURCE_BLOCKS, SOURCE_LINK
+from headrace_server.weights.source_blocks import SourceTensor, table_document
+
+METHODS = pytest.mark.parametrize("method", ["int8", "int4"])
+DTYPES = pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+TOKENS = random_tokens(60, seed=3)
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "initializer_range": 0.05}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
+    """Wide enough for the largest blocks."""
+    return save("Qwen2", tmp_path_factory.mktemp("qwen2"), tie_word_embeddings=True, **SIZES)
+
+
+def logits(directory: Path, *flags: str, dtype: str = "float32", chunk: int = 100) -> torch.Tensor:
+    return forward_logits(World(load(directory, *flags, dtype=dtype)), 0, TOKENS, chunk)
+
+
+def mean_shift(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Of the log-probabilities of all tokens."""
+    return float((a.log_softmax(-1) - b.log_softmax(-1)).abs().mean())
+
+
+@pytest.mark.parametrize(("method", "limit"), [("int8", 0.03), ("int4", 0.25)])
+@DTYPES
+def test_log_probabilities_move_little(method: str, limit: float, dtype: str, model: TinyModel) -> None:
+    exact = model.logits(TOKENS)
+    quantized = logits(model.directory, "--quantize", method, dtype=dtype)
+    assert quantized.dtype is torch.float32
+    assert 0 < mean_shift(quantized, exact) < limit
+
+
+@METHODS
+def test_the_error_is_that_of_the_weights_and_of_rounding_rows(method: str, model: TinyModel) -> None:
+    """Beside transformers with the same quantized weights only the rounding of rows to 8 bits is left."""
+    runner = load(model.directory, "--quantize", method)
+    quantized = forward_logits(World(runner), 0, TOKENS, 100)
+    reference = save("Qwen2", model.directory.parent / f"again-{method}", tie_word_embeddings=True, **SIZES).reference
+    with torch.no_grad():
+        for theirs, ours in zip(reference.model.layers, runner.model._layers, strict=True):
+            attention, mlp = ours._attention, ours._mlp
+            fill([theirs.self_attn.q_proj, theirs.self_attn.k_proj, theirs.self_attn.v_proj], attention.qkv)
+            fill([theirs.self_attn.o_proj], attention.output)
+            fill([theirs.mlp.gate_proj, theirs.mlp.up_proj], mlp._gate_up)
+            fill([theirs.mlp.down_proj], mlp._down)
+        hidden = reference.model(torch.tensor([TOKENS])).last_hidden_state[0]
+        head = runner.model._head
+        assert isinstance(head, PackedHead)
+        same_weights = hidden @ torch.from_numpy(dequantize(head.weight)).T
+    assert mean_shift(quantized, same_weights) < 0.02
+
+
+def fill(modules: list[torch.nn.Linear], layer: object) -> None:
+    """transformers' modules get the weights that the fused layer stands for."""
+    assert isinstance(layer, PackedLinear)
+    parts = torch.from_numpy(dequantize(layer.weight)).split([module.out_features for module in modules])
+    for module, part in zip(modules, parts, strict=True):
+        module.weight.copy_(part)
+
+
+@METHODS
+@pytest.mark.parametrize("chunk", [1, 7, 59])
+def test_a_token_has_the_same_bits_however_its_prompt_is_cut(method: str, chunk: int, model: TinyModel) -> None:
+    whole = logits(model.directory, "--quantize", method, dtype="bfloat16")
+    assert torch.equal(logits(model.directory, "--quantize", method, dtype="bfloat16", chunk=chunk), whole)
+
+
+@pytest.mark.parametrize(("method", "limit"), [("int8", 0.3), ("int4", 2.0)])
+def test_layers_whose_width_is_no_whole_group_work_too(method: str, limit: float, tiny_llama: TinyModel) -> None:
+    """64 and 112 wide: the last group of 112 is half padding. The weights are large, and so is what errors do."""
+    assert mean_shift(logits(tiny_llama.directory, "--quantize", method), tiny_llama.logits(TOKENS)) < limit
+
+
+@METHODS
+def test_an_untied_head_is_quantized_to_eight_bits(method: str, tiny_llama: TinyModel) -> None:
+    head = load(tiny_llama.directory, "--quantize", method).model._head
+    assert isinstance(head, PackedHead) and head.weight.kind is Kind.INT8
+
+
+def test_the_log_says_what_the_weights_were_made_of(model: TinyModel, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        load(model.directory, "--quantize", "int4")
+    assert "weights of linear layers: 14 tensors quantized to 4 bits, 1 tensors quantized to 8 bits" in caplog.text
+
+
+BYTES = {"Q8_0": 34 / 32, "Q4_1": 20 / 32, "Q6_K": 210 / 256}
+"""Of one element in blocks."""
+
+
+class Gguf:
+    """A model directory that looks converted; all blocks are zeros, so that their use shows."""
+
+    def __init__(self, model: TinyModel, directory: Path) -> None:
+        self.directory = Path(shutil.copytree(model.directory, directory))
+        self._tensors: dict[str, SourceTensor] = {}
+        self._size = 0
+
+    def holds(self, name: str, block_type: str, shape: tuple[int, int]) -> "Gguf":
+        row_bytes = int(shape[1] * BYTES[block_type])
+        self._tensors[name] = SourceTensor(block_type, self._size, shape, row_bytes, None)
+        self._size += shape[0] * row_bytes
+        (self.directory / SOURCE_LINK).write_bytes(bytes(self._size))
+        (self.directory / SOURCE_BLOCKS).write_text(json.dumps(table_document(self._size, self._tensors)))
+        return self
+
+
+@pytest.fixture
+def gguf(model: TinyModel, tmp_path: Path) -> Gguf:
+    return Gguf(model, tmp_path / "model")
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("method", "block_type", "kind", "as_they_are"),
+    [
+        ("int8", "Q8_0", Kind.INT8, True),
+        ("int8", "Q4_1", Kind.INT8, False),
+        ("int4", "Q4_1", Kind.INT4, True),
+        ("int4", "Q8_0", Kind.INT8, True),
+        ("int4", "Q6_K", Kind.INT8, False),
+    ],
+)
+def test_blocks_are_used_as_they_are_where_they_fit(
+    method: str, block_type: str, kind: Kind, as_they_are: bool, gguf: Gguf
+) -> None:
+    gguf.holds(DOWN, block_type, (256, 512))
+    weight = load(gguf.directory, "--quantize", method).model._layers[1]._mlp._down.weight
+    assert weight.kind is kind
+    assert bool(np.any(dequantize(weight))) != as_they_are
+
+
+def test_projections_of_different_kinds_become_one_layer_of_eight_bits(gguf: Gguf) -> None:
+    gguf.holds("model.layers.0.mlp.gate_proj.weight", "Q4_1", (512, 256))
+    gguf.holds("model.layers.0.mlp.up_proj.weight", "Q8_0", (512, 256))
+    weight = load(gguf.directory, "--quantize", "int4").model._layers[0]._mlp._gate_up.weight
+    assert weight.kind is Kind.INT8
+    values = dequantize(weight)
+    assert np.any(values[:512]) and not np.any(values[512:])
+
+
+def test_blocks_of_another_shape_are_named(gguf: Gguf) -> None:
+    gguf.holds(DOWN, "Q8_0", (256, 256))
+    with pytest.raises(WeightsError, match=r"down_proj\.weight' of the GGUF has shape \[256, 256\], but config\.json"):
+        load(gguf.directory, "--quantize", "int8")
+
+
+def test_only_a_cpu_quantizes(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_device", lambda _: torch.device("meta"))
+    with pytest.raises(ConfigError, match="--quantize int8: only a CPU computes with such weights; leave it out"):
+        load(model.directory, "--quantize", "int8")
+
+
+def test_without_the_library_it_is_refused(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading.native, "available", lambda: False)
+    with pytest.raises(ConfigError, match=r"--quantize int4 needs the C\+\+ kernels: "):
+        load(model.directory, "--quantize", "int4")
