@@ -34,7 +34,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts sim wheels clean doctor binary shard FORCE
+.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts bench-quality sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ bench-router: build ## Measure the router's CPU time per streamed token: 64 stre
 
 bench-long-prompts: build $(VENV)/.tests ## Measure whether prompts of 100,000 tokens disturb those who read their answers
 	$(VENV)/bin/python integration-tests/bench/long_prompts.py
+
+bench-quality: build $(VENV)/.tests ## Measure what 8-bit and 4-bit weights cost (perplexity, log-probabilities) beside their speed
+	$(VENV)/bin/python integration-tests/bench/quality.py
 
 sim: binary ## Run the scheduler against cost models: golden scenarios, policies side by side, pictures in docs/images
 	scripts/simulate

@@ -83,7 +83,7 @@ class Rounds:
         log = self.logs / f"{peer.name}-{weights}-{number + 1}.log"
         with ExitStack() as life:
             try:
-                with self._alone():
+                with holding(self.lock):
                     served = life.enter_context(peer.serve(self.home, self.model, weights, log))
                     first = self.client.first_token(served.url, served.began)
             except (Unavailable, Invalid) as reason:
@@ -93,7 +93,7 @@ class Rounds:
                 # Servers keep prefixes: no run may ask what this one, or an earlier one, has asked.
                 seed = number * len(cases) + place + 1
                 try:
-                    with self._alone():
+                    with holding(self.lock):
                         run = self.client.load(served.url, case, seed) if case.workload else first
                 except Invalid as reason:
                     self._give_up(peer, [case], str(reason), results)
@@ -108,11 +108,13 @@ class Rounds:
                 results.reasons[case.name][peer.name] = reason
         self.say(f"{peer.name}: no figure for {', '.join(case.name for case in cases)}: {reason}")
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if self.lock is None:
-            yield
-            return
-        with self.lock.open("a") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield
+
+@contextmanager
+def holding(lock: Path | None) -> Iterator[None]:
+    """With the file's lock, if there is one to hold."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -16,11 +16,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import machine, plot, report, shape
 from bench.cases import CASES
+from bench.floors import Machine
 from bench.load import Client
 from bench.peers import PEERS
 from bench.peers.headrace import BINARY
 from bench.peers.peer import Model
-from bench.rounds import Rounds
+from bench.rounds import Rounds, holding
 from harness.server import PYTHON, ROOT, prepared_model_dir
 
 
@@ -45,8 +46,11 @@ def main() -> None:
         say=lambda line: print(line, flush=True),
         lock=args.lock,
     )
-    best = machine.measure(PYTHON)
+    before = limits(args.lock)
     results = rounds.run()
+    after = limits(args.lock)
+    # What the machine can do at best: it may have had a bad moment.
+    best = Machine(max(before.bandwidth, after.bandwidth), max(before.flops, after.flops))
     table = report.lines(results, cases, shape.of_directory(model_dir), best)
     text = report.as_markdown(table, results, best, args.rounds)
     about = {
@@ -60,6 +64,11 @@ def main() -> None:
     (args.out / "results.md").write_text(text)
     (args.out / "results.svg").write_text(plot.draw(table, report.OURS))
     print(f"\n{text}\nWritten: {args.out}/results.json, results.md and results.svg")
+
+
+def limits(lock: Path | None) -> Machine:
+    with holding(lock):
+        return machine.measure(PYTHON)
 
 
 def arguments() -> argparse.Namespace:

@@ -32,11 +32,13 @@ class Arena:
 
     def __init__(self) -> None:
         self._free = np.empty(0, np.uint8)
+        self._chunk = 0  # the first piece has a chunk of its own size: it may be the only one
 
     def take(self, size: int) -> NDArray[np.uint8]:
         """`size` bytes of zeros, aligned to a cache line."""
         size = -(-size // LINE) * LINE
         if size > len(self._free):
-            self._free = huge_zeros((max(size, CHUNK),), np.uint8)
+            self._free = huge_zeros((max(size, self._chunk),), np.uint8)
+            self._chunk = CHUNK
         piece, self._free = self._free[:size], self._free[size:]
         return piece

@@ -11,6 +11,7 @@ from headrace_server.errors import ConfigError
 from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
 DTYPES = ("float32", "bfloat16", "float16")
+QUANTIZATIONS = ("int8", "int4")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -23,6 +24,7 @@ class ServeFlags:
     rank: int
     world_size: int
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
+    quantize: str | None  # how weights are made smaller on a CPU; None: they have the type dtype
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
     device: str
@@ -64,6 +66,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         rank=arguments.rank,
         world_size=arguments.world_size,
         dtype=arguments.dtype,
+        quantize=arguments.quantize,
         block_size=arguments.block_size,
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
@@ -98,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rank", type=int, default=0, help="this shard's place among those that hold one model (default 0)")
     add("--world-size", type=int, default=1, help="shards that hold one model together (default 1)")
     add("--dtype", choices=DTYPES, help="type of the forward pass (default: bfloat16 where the hardware multiplies it)")
+    add("--quantize", choices=QUANTIZATIONS, help="bits of the weights of linear layers on a CPU (default: as --dtype)")
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
     add(
         "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"

@@ -48,15 +48,22 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
 
 def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
     from headrace_server.compute.on_cpu import CpuCompute
-    from headrace_server.models.packed import DenseLinears, packed_weights
+    from headrace_server.models.packed import packed_weights
+    from headrace_server.quantization.maker import linear_maker
     from headrace_server.weights.arrays import ArrayCheckpoint
 
     block_size = _block_size(flags, config, "cpu")
+    linears = linear_maker(config.quantization, flags.quantize, flags.model_dir, dtype)
     with ArrayCheckpoint(flags.model_dir, config.sizes) as checkpoint:
-        return CpuCompute(config, packed_weights(config, checkpoint, dtype, DenseLinears(dtype)), block_size)
+        weights = packed_weights(config, checkpoint, dtype, linears)
+    if description := linears.description():
+        LOGGER.info("%s", description)
+    return CpuCompute(config, weights, block_size)
 
 
 def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
+    if flags.quantize is not None:
+        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(dtype_name, device_name)}")
     import torch
 
     from headrace_server.attention.paged import PagedAttention
@@ -71,6 +78,14 @@ def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_nam
     with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint:
         model = model_class(config)(config, checkpoint, backend, device)
     return TorchCompute(model, backend, dtype, device, flags.memory_fraction)
+
+
+def _why_not_quantized(dtype: str, device: str) -> str:
+    if device != "cpu":
+        return "only a CPU computes with such weights; leave it out"
+    if dtype not in CPU_TYPES:
+        return f"needs --dtype {' or '.join(CPU_TYPES)}, not {dtype}"
+    return f"needs the C++ kernels: {native.why_unavailable()}"
 
 
 def _block_size(flags: ServeFlags, config: ModelConfig, device_type: str) -> int:

@@ -23,7 +23,13 @@ _logits = Kernel("decoder_logits", POINTER, POINTER, INT32)
 
 
 class _Linear(ctypes.Structure):
-    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("num_panels", c_int64), ("in_features", c_int64)]
+    _fields_ = [
+        ("panels", c_void_p),
+        ("bias", c_void_p),
+        ("num_panels", c_int64),
+        ("in_features", c_int64),
+        ("kind", c_int64),
+    ]
 
 
 class _Layer(ctypes.Structure):
@@ -87,7 +93,7 @@ class _Step(ctypes.Structure):
     ]
 
 
-OPERATIONS = ("embedding", "norm", "qkv", "attention", "output", "gate_up", "down", "head")
+OPERATIONS = ("embedding", "norm", "qkv", "attention", "output", "gate_up", "down", "head", "quantize")
 
 
 class Times(ctypes.Structure):
@@ -208,4 +214,5 @@ def _linear(layer: PackedLinear) -> _Linear:
         bias=None if layer.bias is None else layer.bias.ctypes.data,
         num_panels=layer.num_panels,
         in_features=layer.in_features,
+        kind=layer.kind,
     )

@@ -4,6 +4,8 @@
 #include <ctime>
 
 #include "../cpu/team.h"
+#include "../quantized_linear/activations.h"
+#include "../quantized_linear/multiply.h"
 #include "../rms_norm/normalise.h"
 #include "../rotary_embedding/rotate.h"
 #include "../silu_and_mul/gated.h"
@@ -150,31 +152,79 @@ private:
     template <class Prepare, class Epilogue>
     void linear(Place& place, Operation operation, const RowTiles<T>& x, int64_t rows, const LinearLayer& layer,
                 int64_t group, const char* afterwards, const Prepare& prepare, const Epilogue& epilogue) const {
-        const Weights weights = weights_of<T>(layer);
-        const int64_t groups = (weights.panels + group - 1) / group;
+        const int64_t groups = (layer.num_panels + group - 1) / group;
         const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
         float* scratch = space_.threads[place.thread].scratch;
-        const auto piece_of_it = [&](int64_t piece, int64_t next) {
-            const int64_t first = piece % groups * group, begin = piece / groups * kBlockRows;
-            const int64_t end = rows - begin < kBlockRows ? rows : begin + kBlockRows;
-            const int64_t count = weights.panels - first < group ? weights.panels - first : group;
-            const char* ahead = next < 0 ? afterwards : weights.panel(next % groups * group);
-            multiply_panels(x, begin, end, weights, first, count, ahead, scratch,
-                            [&](int64_t m, int64_t some, float* out, int64_t stride) {
-                                if (layer.bias != nullptr) {
-                                    add_bias(layer.bias + first * kPanelColumns, some, out, stride);
-                                }
-                                epilogue(first, m, some, out, stride);
-                            });
+        const auto pieces = [&](const auto& prepare_input, const auto& multiply) {
+            phase(place, operation, blocks * groups, prepare_input, [&](int64_t piece, int64_t next) {
+                const int64_t first = piece % groups * group, begin = piece / groups * kBlockRows;
+                const int64_t end = rows - begin < kBlockRows ? rows : begin + kBlockRows;
+                const int64_t count = layer.num_panels - first < group ? layer.num_panels - first : group;
+                multiply(begin, end, first, count, next, [&](int64_t m, int64_t some, float* out, int64_t stride) {
+                    if (layer.bias != nullptr) add_bias(layer.bias + first * kPanelColumns, some, out, stride);
+                    epilogue(first, m, some, out, stride);
+                });
+            });
         };
-        phase(place, operation, blocks * groups, prepare, piece_of_it);
+        if (layer.kind == kDense) {
+            const Weights weights = weights_of<T>(layer);
+            pieces(prepare, [&](int64_t begin, int64_t end, int64_t first, int64_t count, int64_t next,
+                                const auto& finish) {
+                const char* ahead = next < 0 ? afterwards : weights.panel(next % groups * group);
+                multiply_panels(x, begin, end, weights, first, count, ahead, scratch, finish);
+            });
+            return;
+        }
+        const quantized::Weight weights = quantized_weights_of(layer);
+        const quantized::TileGroup* input = space_.quantized;
+        const auto multiply = [&](int64_t begin, int64_t end, int64_t first, int64_t count, int64_t, const auto& finish) {
+            const int64_t stride = count * kPanelColumns;
+            for (int64_t m = begin; m < end; m += kTileRows) {
+                const int64_t some = end - m < kTileRows ? end - m : kTileRows;
+                quantized::multiply_quantized(weights, first, count, input + m / kTileRows * weights.groups, some,
+                                              scratch, stride);
+                finish(m, some, scratch, stride);
+            }
+        };
+        if (rows <= kOwnQuantizedRows) {
+            input = space_.threads[place.thread].quantized;
+            const auto prepare_and_quantize = [&] {
+                prepare();
+                for (int64_t m = 0; m < rows; m++) {
+                    quantize_row(x, m, layer.in_features, space_.threads[place.thread].quantized);
+                }
+            };
+            pieces(prepare_and_quantize, multiply);
+        } else {
+            phase(place, kQuantize, rows, prepare, [&](int64_t m, int64_t) {
+                quantize_row(x, m, layer.in_features, space_.quantized + m / kTileRows * weights.groups);
+            });
+            pieces([] {}, multiply);
+        }
+    }
+
+    // Row m of x as row m % 16 of a tile.
+    static void quantize_row(const RowTiles<T>& x, int64_t m, int64_t size, quantized::TileGroup* tile) {
+        for (int64_t k = 0; k < size; k += quantized::kGroup) {
+            alignas(kLineBytes) float values[quantized::kGroup] = {};
+            // Rows are padded with zeros to whole lines, which may end before the group does.
+            const int64_t there = round_up(size - k, kTileK<T>);
+            for (int64_t i = 0; i < quantized::kGroup && i < there; i += kLanes) store(values + i, load(x.at(m, k + i)));
+            quantized::quantize_group(values, tile[k / quantized::kGroup], m % kTileRows);
+        }
+    }
+
+    static quantized::Weight quantized_weights_of(const LinearLayer& layer) {
+        return {static_cast<const uint8_t*>(layer.panels), static_cast<quantized::Kind>(layer.kind), layer.num_panels,
+                quantized::ceil_div(layer.in_features, quantized::kGroup)};
     }
 
     // Where a thread begins to read a layer's panels.
     const char* share(const LinearLayer& layer, const Place& place, int64_t group) const {
-        const Weights weights = weights_of<T>(layer);
-        const int64_t groups = (weights.panels + group - 1) / group;
-        return weights.panel(groups * place.thread / place.threads * group);
+        const int64_t groups = (layer.num_panels + group - 1) / group;
+        const int64_t first = groups * place.thread / place.threads * group;
+        const int64_t stride = layer.kind == kDense ? weights_of<T>(layer).stride() : quantized_weights_of(layer).stride();
+        return static_cast<const char*>(layer.panels) + first * stride;
     }
 
     static void add_bias(const float* bias, int64_t rows, float* out, int64_t stride) {
@@ -339,6 +389,8 @@ private:
         for (int64_t n = 0; n < columns; n++) take_better(logits[n], first + n, best, best_id);
     }
 
+    // Of so few rows every thread quantizes its own copy.
+    static constexpr int64_t kOwnQuantizedRows = 2;
     static constexpr int64_t kPair = 2;  // panels of a piece of work: a gate and its up
 
     const Decoder& model_;

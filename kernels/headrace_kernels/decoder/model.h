@@ -5,12 +5,16 @@
 
 namespace headrace {
 
-// A linear layer whose weights are panels (cpu/lines.h) of the model's type. Columns are padded to whole panels.
+// A linear layer whose weights are panels: of the model's type (cpu/lines.h), or quantized (quantized_linear/formats.h).
+// Columns are padded to whole panels.
 struct LinearLayer {
     const void* panels;
     const float* bias;  // one a column, padding included; null for none
     int64_t num_panels, in_features;
+    int64_t kind;  // of quantized weights, or kDense
 };
+
+constexpr int64_t kDense = -1;
 
 struct DecoderLayer {
     const float *input_norm, *mlp_norm;  // [hidden_size]
@@ -38,7 +42,7 @@ struct Decoder {
 };
 
 // What a step's time goes into. The order is part of the C interface.
-enum Operation { kEmbedding, kNorm, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kOperations };
+enum Operation { kEmbedding, kNorm, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kQuantize, kOperations };
 
 // Nanoseconds, summed over threads: of work, and of waiting at the barrier before it.
 struct Times {

@@ -7,6 +7,7 @@
 
 #include "../linear/panels.h"
 #include "../paged_attention/attention.h"
+#include "../quantized_linear/formats.h"
 #include "model.h"
 
 namespace headrace::HEADRACE_ISA {
@@ -70,9 +71,20 @@ struct ThreadSpace {
     float* scratch;      // of a product
     void* attention;     // a Worker's
     RowTiles<T> normed;  // kOwnRows rows, where there are no more
+    quantized::TileGroup* quantized;  // the same of a quantized layer's input
     float* best;         // [num_sampled] largest logit so far
     int64_t* best_ids;
 };
+
+inline bool has_quantized(const Decoder& model) {
+    bool any = model.head.kind != kDense;
+    for (int64_t i = 0; i < model.num_layers; i++) {
+        const DecoderLayer& layer = model.layers[i];
+        any |= layer.qkv.kind != kDense || layer.output.kind != kDense || layer.gate_up.kind != kDense ||
+               layer.down.kind != kDense;
+    }
+    return any;
+}
 
 template <class T>
 struct Workspace {
@@ -80,6 +92,7 @@ struct Workspace {
     RowTiles<T> normed, attended, gated;
     T* queries;         // [tokens, num_heads * head_dim], rotated
     RowTiles<T> heads;  // rows that the head is computed for
+    quantized::TileGroup* quantized;  // of any quantized layer's input
     int64_t* positions;      // [tokens]
     int64_t* row_of_token;   // [tokens]
     ThreadSpace<T> threads[kMostThreads];
@@ -101,6 +114,12 @@ struct Workspace {
         pieces.take(queries, tokens * query * static_cast<int64_t>(sizeof(T)));
         pieces.take(positions, tokens * static_cast<int64_t>(sizeof(int64_t)));
         pieces.take(row_of_token, tokens * static_cast<int64_t>(sizeof(int64_t)));
+        int64_t widest = hidden > query ? hidden : query;
+        if (model.intermediate_size > widest) widest = model.intermediate_size;
+        const int64_t tile_bytes = quantized::ceil_div(widest, quantized::kGroup) * static_cast<int64_t>(sizeof(quantized::TileGroup));
+        const bool any_quantized = has_quantized(model);
+        const int64_t most_rows = tokens > sampled ? tokens : sampled;
+        pieces.take(quantized, any_quantized ? round_up(most_rows, kTileRows) / kTileRows * tile_bytes : 0);
         const int64_t head_panels = round_up(model.head_dim, kPanelColumns) / kPanelColumns;
         for (int i = 0; i < num_threads; i++) {
             ThreadSpace<T>& own = threads[i];
@@ -108,6 +127,7 @@ struct Workspace {
                         scratch_floats<T>(head_panels > 2 ? head_panels : 2) * static_cast<int64_t>(sizeof(float)));
             pieces.take(own.attention, attention_bytes);
             take_tiles(own.normed, kOwnRows, hidden);
+            pieces.take(own.quantized, any_quantized ? tile_bytes : 0);
             pieces.take(own.best, sampled * static_cast<int64_t>(sizeof(float)));
             pieces.take(own.best_ids, sampled * static_cast<int64_t>(sizeof(int64_t)));
         }

@@ -13,18 +13,22 @@ from headrace_kernels.linear import cpu
 from headrace_kernels.memory import Arena
 from headrace_kernels.native import BFLOAT16, FLOAT32
 
+DENSE = -1
 PANEL_COLUMNS = 16
 LINE_BYTES, TILE_LINES = 64, 16
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLinear:
-    """A weight matrix [columns, in_features] as panels of 16 columns; cpu/lines.h says how a panel lies in memory."""
+    """A weight matrix [columns, in_features] as panels of 16 columns.
+
+    cpu/lines.h says how a panel lies in memory, quantized_linear/formats.h how a quantized one does.
+    """
 
     panels: NDArray[np.uint8]  # [num_panels * panel bytes]
     num_panels: int
     in_features: int
-    dtype: int  # FLOAT32 or BFLOAT16
+    kind: int  # DENSE, or the `quantized_linear.Kind` of quantized weights
     bias: NDArray[np.float32] | None  # [num_panels * 16]
 
     @property
@@ -39,20 +43,18 @@ class LinearPacker:
     def __init__(self, arena: Arena, num_panels: int, in_features: int, dtype: int, *, bias: bool) -> None:
         panels = arena.take(num_panels * panel_bytes(in_features, dtype))
         bias_values = np.zeros(num_panels * PANEL_COLUMNS, np.float32) if bias else None
-        self._linear = PackedLinear(panels, num_panels, in_features, dtype, bias_values)
+        self._linear = PackedLinear(panels, num_panels, in_features, DENSE, bias_values)
+        self._dtype = dtype
 
     def add(self, weight: NDArray, first_panel: int, step: int = 1) -> None:
         """Put weight [n, in_features], float32 or bfloat16, into panels first_panel, first_panel + step, …"""
         linear = self._linear
-        cpu.pack_panels(weight, linear.panels, linear.dtype, first_panel, step)
+        cpu.pack_panels(weight, linear.panels, self._dtype, first_panel, step)
 
     def add_bias(self, bias: NDArray[np.float32], first_panel: int, step: int = 1) -> None:
         """The bias [n] of the same columns."""
         assert self._linear.bias is not None, "made without a bias"
-        panels = self._linear.bias.reshape(-1, PANEL_COLUMNS)[first_panel::step]
-        padded = np.zeros(num_panels(len(bias)) * PANEL_COLUMNS, np.float32)
-        padded[: len(bias)] = bias
-        panels[: num_panels(len(bias))] = padded.reshape(-1, PANEL_COLUMNS)
+        place_bias(self._linear.bias, bias, first_panel, step)
 
     def packed(self) -> PackedLinear:
         """The layer, when all of it was added."""
@@ -66,15 +68,23 @@ def pack_linear(weight: NDArray, dtype: int, arena: Arena | None = None) -> Pack
     return packer.packed()
 
 
+def place_bias(biases: NDArray[np.float32], bias: NDArray[np.float32], first_panel: int, step: int) -> None:
+    """Put the bias [n] of some columns among those of a layer [num_panels * 16]."""
+    count = num_panels(len(bias))
+    padded = np.zeros(count * PANEL_COLUMNS, np.float32)
+    padded[: len(bias)] = bias
+    biases.reshape(-1, PANEL_COLUMNS)[first_panel::step][:count] = padded.reshape(-1, PANEL_COLUMNS)
+
+
 def linear(x: NDArray, weight: PackedLinear, columns: int) -> NDArray[np.float32]:
-    """x [rows, in_features] of the weight's type times its first `columns` columns: [rows, columns] float32.
+    """x [rows, in_features] of the dense weight's type times its first `columns` columns: [rows, columns] float32.
 
         out[m, n] = sum_k x[m, k] * weight[n, k]
 
     in float32, one k after another (bfloat16: in the order of the processor's dot products), so a row's bits depend on
     the row alone. Without the bias, which whole models add where they use the result.
     """
-    return cpu.linear(x, weight.panels, weight.dtype, columns)
+    return cpu.linear(x, weight.panels, cpu.DTYPES[x.dtype], columns)
 
 
 def num_panels(columns: int) -> int:

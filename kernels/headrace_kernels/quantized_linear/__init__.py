@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_kernels import native
+from headrace_kernels.memory import Arena
 from headrace_kernels.quantized_linear import cpu, reference
 from headrace_kernels.quantized_linear.formats import Array, Kind, QuantizedWeight
 
@@ -47,7 +48,7 @@ def quantized_linear(x: Array, weight: QuantizedWeight) -> NDArray[np.float32]:
     return cpu.quantized_linear(_rows_contiguous(x), weight)
 
 
-def pack(parts: Sequence[Array | Blocks], kind: Kind) -> QuantizedWeight:
+def pack(parts: Sequence[Array | Blocks], kind: Kind, arena: Arena | None = None) -> QuantizedWeight:
     """Several matrices with the same inner axis, one below the other, as one packed matrix of `kind`.
 
     A part is `Blocks` of that kind, whose numbers are kept, or a matrix [rows, in_features] of float32 or of bfloat16
@@ -60,7 +61,7 @@ def pack(parts: Sequence[Array | Blocks], kind: Kind) -> QuantizedWeight:
     widths = {part.in_features if isinstance(part, Blocks) else part.shape[1] for part in parts}
     if len(widths) != 1:
         raise ValueError(f"parts: expected the same in_features, got {sorted(widths)}")
-    weight = QuantizedWeight.empty(kind, sum(heights), widths.pop())
+    weight = QuantizedWeight.empty(kind, sum(heights), widths.pop(), arena or Arena())
     for first, part in zip(np.cumsum([0, *heights]).tolist(), parts, strict=False):
         _fill(weight, first, part)
     return weight

@@ -1,5 +1,6 @@
 // Packing, quantizing and the product as functions of their own; a decoder that does a whole step calls product.h.
 #include "../cpu/parallel.h"
+#include "multiply.h"
 #include "pack.h"
 #include "product.h"
 
@@ -42,6 +43,12 @@ void pack_matrix(const T* matrix, int64_t stride, int64_t columns, int64_t inner
 }
 
 }  // namespace
+
+void multiply_quantized(const Weight& weight, int64_t panel, int64_t panels, const TileGroup* tiles, int64_t rows,
+                        float* out, int64_t out_stride) {
+    product(weight, panel, panels, tiles, rows, out, out_stride);
+}
+
 }  // namespace quantized
 }  // namespace headrace::HEADRACE_ISA
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_kernels.memory import Arena
+
 Array = NDArray[Any]
 
 COLUMNS = 16
@@ -67,12 +69,10 @@ class QuantizedWeight:
     packed: NDArray[np.uint8]  # [panels * bytes of a panel], beginning at a multiple of 64 bytes
 
     @classmethod
-    def empty(cls, kind: Kind, out_features: int, in_features: int) -> "QuantizedWeight":
+    def empty(cls, kind: Kind, out_features: int, in_features: int, arena: Arena) -> "QuantizedWeight":
         """All zeros, to be filled in place."""
         size = -(-out_features // COLUMNS) * kind.panel_bytes(-(-in_features // GROUP))
-        memory = np.zeros(size + LINE, np.uint8)
-        begin = -memory.ctypes.data % LINE
-        return cls(kind, out_features, in_features, memory[begin : begin + size])
+        return cls(kind, out_features, in_features, arena.take(size))
 
     @property
     def nbytes(self) -> int:

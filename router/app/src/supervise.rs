@@ -107,6 +107,9 @@ pub fn shard_arguments(
     if let Some(dtype) = config.dtype.name() {
         flag("--dtype", dtype.into());
     }
+    if let Some(method) = config.quantize {
+        flag("--quantize", method.into());
+    }
     if config.memory_fraction < 1.0 {
         flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
     }

@@ -35,7 +35,7 @@ class CpuCompute:
         self.config = config
         self.dtype = NAME[weights.dtype]
         self.block_size = block_size
-        self._weights = weights
+        self.weights = weights
         self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim)
         element = np.dtype(ELEMENT[weights.dtype]).itemsize
         self.kv_bytes_per_token = 2 * len(config.layers) * self._block_shape[1] * self._block_shape[3] * element
@@ -48,10 +48,10 @@ class CpuCompute:
 
     def prepare(self, plan: PoolPlan) -> None:
         shape = (plan.num_blocks, *self._block_shape[1:])
-        element = ELEMENT[self._weights.dtype]
+        element = ELEMENT[self.weights.dtype]
         self._cache = [KvLayer(huge_zeros(shape, element), huge_zeros(shape, element)) for _ in self.config.layers]
         table = cos_sin_table(self.config.rope, plan.served_positions)
-        self.decoder = Decoder(self._weights, table, self._cache, self.block_size)
+        self.decoder = Decoder(self.weights, table, self._cache, self.block_size)
         self.decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
         self._last_token = np.zeros(plan.max_rows, np.int64)
 

@@ -1,60 +1,18 @@
 """The Llama family as the CPU's decoder wants it: which tensor of a checkpoint becomes which panels of which layer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace_kernels import native
 from headrace_kernels.decoder import DecoderWeights, LayerWeights
-from headrace_kernels.linear import PANEL_COLUMNS, LinearPacker, PackedLinear, num_panels
-from headrace_kernels.memory import Arena
+from headrace_kernels.linear import PANEL_COLUMNS, PackedLinear, num_panels
 from headrace_server.models.config import LayerConfig, ModelConfig
 from headrace_server.models.names import EMBEDDING, FINAL_NORM, HEAD, LayerNames
+from headrace_server.quantization.parts import LinearMaker, Part
 from headrace_server.weights.arrays import ArrayCheckpoint
 from headrace_server.weights.bfloat16 import to_bfloat16
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows [begin, end) of a module's weights [height, …] go to panels first_panel, first_panel + step, …"""
-
-    name: str
-    height: int
-    begin: int
-    end: int
-    first_panel: int
-    step: int = 1
-
-
-class LinearMaker(Protocol):
-    """How a layer's weights are stored: as they are, or quantized."""
-
-    def make(self, checkpoint: ArrayCheckpoint, parts: Sequence[Part], in_features: int, bias: bool) -> PackedLinear:
-        """One layer of all parts; together they fill its panels."""
-        ...
-
-
-class DenseLinears:
-    """Weights in the model's own type."""
-
-    def __init__(self, dtype: int) -> None:
-        self._dtype = dtype
-        self._arena = Arena()
-
-    def make(self, checkpoint: ArrayCheckpoint, parts: Sequence[Part], in_features: int, bias: bool) -> PackedLinear:
-        panels = sum(num_panels(part.end - part.begin) for part in parts)
-        packer = LinearPacker(self._arena, panels, in_features, self._dtype, bias=bias)
-        for part in parts:
-            weight = checkpoint.take(f"{part.name}.weight", part.height, in_features)
-            packer.add(weight[part.begin : part.end], part.first_panel, part.step)
-            if bias:
-                rounded = self._dtype == native.BFLOAT16
-                values = checkpoint.take_float32(f"{part.name}.bias", part.height, rounded=rounded)
-                packer.add_bias(values[part.begin : part.end], part.first_panel, part.step)
-        return packer.packed()
 
 
 def packed_weights(
@@ -120,7 +78,8 @@ class _Reader:
         if config.tie_word_embeddings:
             self._checkpoint.ignore(f"{HEAD}.weight")  # some checkpoints carry the copy
         name = EMBEDDING if config.tie_word_embeddings else HEAD
-        return self._whole(name, config.vocab_size, config.hidden_size, bias=False)
+        part = Part(name, config.vocab_size, 0, config.vocab_size, 0)
+        return self._linears.make(self._checkpoint, [part], config.hidden_size, bias=False, head=True)
 
     def _heads(self, names: LayerNames) -> list[Part]:
         """Queries, keys, values; a head that is no whole number of panels is padded to one."""
@@ -141,4 +100,4 @@ class _Reader:
         return self._make([Part(name, height, 0, height, 0)], in_features, bias)
 
     def _make(self, parts: Sequence[Part], in_features: int, bias: bool) -> PackedLinear:
-        return self._linears.make(self._checkpoint, parts, in_features, bias)
+        return self._linears.make(self._checkpoint, parts, in_features, bias=bias)

@@ -21,12 +21,10 @@ from pathlib import Path
 
 from headrace_server.prepare.checkpoint import check_directory
 from headrace_server.prepare.errors import PrepareError
+from headrace_server.weights.index import SOURCE_LINK
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the same GGUF would give different files, so that older conversions are not taken for new ones."""
-
-SOURCE_LINK = "source.gguf"
-"""Link in each converted directory to the GGUF it came from, for kernels that read its quantised blocks."""
 
 
 def key(gguf: Path, identity: str) -> str:

@@ -20,10 +20,11 @@ import numpy as np
 from headrace_server.prepare.gguf_config import generation_config, model_config
 from headrace_server.prepare.gguf_file import read_gguf
 from headrace_server.prepare.gguf_tokenizer import tokenizer_files
-from headrace_server.prepare.gguf_weights import Weight, bfloat16_pieces, plan_weights
+from headrace_server.prepare.gguf_weights import Weight, bfloat16_pieces, plan_weights, source_tensors
 from headrace_server.prepare.progress import byte_progress
 from headrace_server.prepare.safetensors_file import write_bfloat16
-from headrace_server.weights.index import SINGLE
+from headrace_server.weights.index import SINGLE, SOURCE_BLOCKS
+from headrace_server.weights.source_blocks import table_document
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,14 @@ class Conversion:
         print(f"Reading {gguf_path.name}", file=sys.stderr, flush=True)
         gguf = read_gguf(gguf_path)
         config = model_config(gguf)
+        weights = plan_weights(gguf, config)
         documents = {
             "config.json": config,
             "generation_config.json": generation_config(gguf),
             **tokenizer_files(gguf, config["max_position_embeddings"]),
+            SOURCE_BLOCKS: table_document(gguf_path.stat().st_size, source_tensors(weights, config)),
         }
-        return cls(documents, plan_weights(gguf, config), gguf_path.stem)
+        return cls(documents, weights, gguf_path.stem)
 
     @property
     def size(self) -> int:

@@ -24,6 +24,7 @@ class GgufTensor:
     name: str
     type: GGMLQuantizationType
     shape: tuple[int, ...]  # elements, outermost axis first (GGUF itself stores them the other way round)
+    offset: int  # bytes from the beginning of the file
     data: np.ndarray  # view of the file: [..., columns], or [..., bytes of a row] uint8 for block types and BF16
 
 
@@ -74,7 +75,11 @@ def read_gguf(path: Path) -> GgufFile:
         )
     tensors = {
         tensor.name: GgufTensor(
-            tensor.name, tensor.tensor_type, tuple(int(n) for n in reversed(tensor.shape.tolist())), tensor.data
+            tensor.name,
+            tensor.tensor_type,
+            tuple(int(n) for n in reversed(tensor.shape.tolist())),
+            int(tensor.data_offset),
+            tensor.data,
         )
         for tensor in reader.tensors
     }

@@ -19,11 +19,14 @@ from headrace_server.prepare.block_types import SUPPORTED_TYPES, to_float32
 from headrace_server.prepare.errors import PrepareError
 from headrace_server.prepare.gguf_file import GgufFile, GgufTensor
 from headrace_server.weights.bfloat16 import to_bfloat16
+from headrace_server.weights.source_blocks import SourceTensor, interleaved_to_halves
 
 PIECE_ELEMENTS = 1 << 18
 """Elements dequantised at once, in whole rows: 1 MB of float32, so that the passes over it stay in the cache."""
 
 _PERMUTED = ("llama", "smollm3")
+
+_PLAIN = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
 # Read on the way (rope_freqs makes rope_scaling) or derived from the configuration; not weights.
 _NO_WEIGHTS = ("rope_freqs.weight", ".attn_rot_embd.weight", ".rope_freqs.weight")
@@ -69,13 +72,19 @@ def bfloat16_pieces(weight: Weight) -> Iterator[np.ndarray]:
             yield _as_bfloat16(weight.source.data[chosen], weight.source.type)
 
 
-def interleaved_to_halves(heads: int, head_dim: int) -> np.ndarray:
-    """For each row in transformers' order, its row in llama.cpp's: [heads * head_dim] int64.
-
-    Row h·d + j·d/2 + i (half j, pair i) comes from h·d + 2·i + j. One head of 6: [0, 2, 4, 1, 3, 5].
-    """
-    pairs = np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2)
-    return pairs.swapaxes(1, 2).reshape(-1)
+def source_tensors(weights: Sequence[Weight], config: dict[str, Any]) -> dict[str, SourceTensor]:
+    """Where the matrices that lie in blocks are to be found in the GGUF, by the converted tensors' names."""
+    return {
+        weight.name: SourceTensor(
+            type=weight.source.type.name,
+            offset=weight.source.offset,
+            shape=(weight.shape[0], weight.shape[1]),
+            row_bytes=weight.source.data.shape[1],
+            interleaved_head_dim=None if weight.row_order is None else config["head_dim"],
+        )
+        for weight in weights
+        if weight.source is not None and len(weight.shape) == 2 and weight.source.type not in _PLAIN
+    }
 
 
 def _as_bfloat16(rows: np.ndarray, block_type: GGMLQuantizationType) -> np.ndarray:

@@ -7,6 +7,10 @@ from headrace_server.errors import WeightsError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+SOURCE_LINK = "source.gguf"
+"""Link in a directory that was converted from a GGUF, to that file."""
+SOURCE_BLOCKS = "source-blocks.json"
+"""Beside it: where in the GGUF each tensor's quantized blocks lie. `source_blocks` reads it."""
 
 
 def checkpoint_files(model_dir: Path) -> list[Path]:

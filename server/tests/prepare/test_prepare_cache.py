@@ -50,6 +50,7 @@ def test_the_converted_directory_holds_what_a_server_needs(tmp_path, prepare):
         "config.json",
         "generation_config.json",
         "model.safetensors",
+        "source-blocks.json",
         "source.gguf",
         "tokenizer.json",
         "tokenizer_config.json",

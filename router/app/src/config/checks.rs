@@ -15,8 +15,8 @@ use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, Rope, S
 use crate::flags::scheduling::{Policy, SchedulingFlags};
 use crate::flags::variables::Idle;
 use crate::flags::{
-    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, RopeScaling, SurfaceFlags,
-    TelemetryFlags, Verdict,
+    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, Quantize, RopeScaling,
+    SurfaceFlags, TelemetryFlags, Verdict,
 };
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
@@ -49,6 +49,11 @@ pub fn one_shard(num_shard: Option<u32>, sharded: Option<bool>) -> Result<Option
         _ => return Ok(None),
     };
     Ok(Some(format!("{asked} has no effect: this version holds a model in one shard, on one device")))
+}
+
+/// A method of another server loses nothing when it is left out.
+pub fn idle_quantize(method: Option<Quantize>) -> Option<String> {
+    method.and_then(Quantize::idle).map(|why| format!("--quantize has no effect: {why}"))
 }
 
 /// Text Generation Inference's defaults: linear if only the factor is given, and a factor of 1.

@@ -27,7 +27,7 @@ pub use what_if::Changes;
 use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
-    Command, Device, Dtype, FakeFlags, Flags, Origins, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
+    Command, Device, Dtype, FakeFlags, Flags, Origins, Quantize, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
 };
 
 /// What a command runs with.
@@ -62,6 +62,8 @@ pub struct ModelSource {
 pub struct ShardConfig {
     pub python: Option<PathBuf>,
     pub dtype: Dtype,
+    /// `None`: weights have the type `dtype`.
+    pub quantize: Option<&'static str>,
     pub device: Device,
     pub block_size: Option<Tokens>,
     pub num_threads: u32,
@@ -204,6 +206,7 @@ fn check_serve(flags: ServeFlags, origins: &Origins, idle: &[Idle]) -> Result<Se
     let mut warnings = checks::foreign(&flags.foreign.given)?;
     warnings.extend(checks::idle_variables(idle));
     warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
+    warnings.extend(checks::idle_quantize(flags.shard.quantize));
     warnings.extend(checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?);
     checks::model_exists(&flags.model.model_id)?;
     checks::at_least_one("--block-size", flags.shard.block_size)?;
@@ -221,6 +224,7 @@ fn check_serve(flags: ServeFlags, origins: &Origins, idle: &[Idle]) -> Result<Se
     let shard = ShardConfig {
         python: flags.shard.python,
         dtype: flags.shard.dtype,
+        quantize: flags.shard.quantize.and_then(Quantize::name),
         device: flags.shard.device,
         block_size: flags.shard.block_size.map(Tokens),
         num_threads: flags.shard.num_threads.unwrap_or_else(cores),

@@ -146,7 +146,7 @@ fn warnings(words: &str) -> Vec<String> {
 fn flags_without_effect_are_one_warning_each_with_the_reason() {
     let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats on --ngrok --master-port 29500 --quantize awq";
     let warnings = warnings(words);
-    let named = ["quantize", "trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok"];
+    let named = ["trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok", "quantize"];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     for (warning, name) in warnings.iter().zip(named) {
         assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
@@ -158,6 +158,22 @@ fn a_flag_that_asks_for_what_is_done_anyway_is_no_warning() {
     let words = "--speculate 0 --usage-stats off --kv-cache-dtype auto --cuda-graphs 0 --swap-space 0 --num-shard 1 \
                  --no-enforce-eager --no-trust-remote-code --sharded false";
     assert_eq!(warnings(words), Vec::<String>::new());
+}
+
+#[test]
+fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
+    for (word, name) in [("int8", Some("int8")), ("int4", Some("int4")), ("none", None)] {
+        let config = serve(&format!("--quantize {word}"));
+        assert_eq!((config.shard.quantize, config.service.warnings.len()), (name, 0), "{word}");
+    }
+    let others = ["bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4", "eetq", "fp8"];
+    for word in others.into_iter().chain(["awq", "compressed-tensors", "exl2", "gptq", "marlin"]) {
+        let config = serve(&format!("--quantize {word}"));
+        assert_eq!(config.shard.quantize, None, "{word}");
+        let [warning] = &config.service.warnings[..] else { panic!("{word}: {:?}", config.service.warnings) };
+        assert!(warning.starts_with("--quantize has no effect: "), "{warning}");
+        assert!(warning.ends_with("on a CPU --quantize int8 or int4 makes them smaller"), "{warning}");
+    }
 }
 
 #[test]

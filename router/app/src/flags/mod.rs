@@ -39,7 +39,7 @@ pub use origins::{Origin, Origins, Setting};
 use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
-pub use serve::{Device, Dtype, RopeScaling, ServeFlags};
+pub use serve::{Device, Dtype, Quantize, RopeScaling, ServeFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use surface::SurfaceFlags;

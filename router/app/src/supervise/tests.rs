@@ -154,6 +154,7 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
     let mut config = ShardConfig {
         python: None,
         dtype: Dtype::Auto,
+        quantize: None,
         memory_fraction: 1.0,
         rope: None,
         device: Device::Auto,
@@ -169,13 +170,15 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
                  --num-threads 2 --parent-pid ";
     assert!(words(&config).starts_with(start), "{}", words(&config));
     assert!(!words(&config).contains("--dtype"));
+    assert!(!words(&config).contains("--quantize"));
     assert!(words(&config).contains(" --uds-owner launcher "), "the directory is ours: {}", words(&config));
     config.dtype = Dtype::Bfloat16;
+    config.quantize = Some("int8");
     config.block_size = Some(headrace_scheduler::Tokens(16));
     config.uds_prefix = Some("/s".into());
     config.memory_fraction = 0.5;
     config.rope = Some(Rope { scaling: RopeScaling::Dynamic, factor: 2.0 });
-    let end = "--uds-owner user --dtype bfloat16 --cuda-memory-fraction 0.5 --rope-scaling dynamic --rope-factor 2 \
+    let end = "--uds-owner user --dtype bfloat16 --quantize int8 --cuda-memory-fraction 0.5 --rope-scaling dynamic --rope-factor 2 \
                --block-size 16 --json-output";
     assert!(words(&config).ends_with(end), "{}", words(&config));
 }

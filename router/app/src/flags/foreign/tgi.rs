@@ -6,17 +6,12 @@ use super::Verdict::{self, NoEffect};
 
 pub const HEADING: &str = "Known from Text Generation Inference";
 
-pub const UNQUANTIZED: Verdict = NoEffect(
-    "weights are kept in the type of --dtype, which takes more memory and loses nothing; checkpoints that are quantized \
-     themselves are refused",
-);
 const ONE_PROCESS: Verdict = NoEffect("one shard has no peers to meet");
 const NO_WATERMARK: Verdict = NoEffect("answers are not watermarked, and a request that asks for it is refused");
 const NO_NGROK: Verdict = NoEffect("no tunnel is opened; run one beside the server");
 
 #[rustfmt::skip]
 pub const FLAGS: &[Foreign] = &[
-    row("quantize", "QUANTIZE", Value, UNQUANTIZED).unless(&["none"]),
     row("speculate", "SPECULATE", Value, NoEffect("tokens are computed one by one; the answers are the same")).unless(&["0"]),
     row("kv-cache-dtype", "KV_CACHE_DTYPE", Value, NoEffect("the KV cache has the type of --dtype")).unless(&["auto"]),
     row("lora-adapters", "LORA_ADAPTERS", Value, NoEffect("no adapters are loaded, and a request that names one is refused")),

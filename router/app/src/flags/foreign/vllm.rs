@@ -8,6 +8,10 @@ use super::Verdict::{self, NoEffect, NotAvailable};
 pub const HEADING: &str = "Known from vLLM";
 
 const ONE_SHARD: Verdict = NoEffect("this version holds a model in one shard, in one process");
+const UNQUANTIZED: Verdict = NoEffect(
+    "weights are kept in the type of --dtype, which takes more memory and loses nothing; on a CPU --quantize int8 or int4 \
+     makes them smaller",
+);
 const OWN_FILES: Verdict = NoEffect("a model's own files say how it is read");
 const OWN_TOKENIZER: Verdict = NoEffect("the model's own tokenizer.json is used, with the fast implementation");
 const NO_ADAPTERS: Verdict = NoEffect("no adapters are loaded, and a request that names one is refused");
@@ -55,7 +59,7 @@ pub const FLAGS: &[Foreign] = &[
     row("attention-backend", Value, OWN_KERNELS),
     row("attention-config", Value, OWN_KERNELS),
     row("kernel-config", Value, OWN_KERNELS),
-    row("quantization", Value, super::tgi::UNQUANTIZED).unless(&["None"]).short('q'),
+    row("quantization", Value, UNQUANTIZED).unless(&["None"]).short('q'),
     // Several processes and devices.
     row("pipeline-parallel-size", Value, ONE_SHARD),
     row("data-parallel-size", Value, ONE_SHARD),
