@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace_kernels.errors import ArgumentError
 from headrace_kernels.ops import gumbel_noise
 from headrace_kernels.sample_tokens import Columns, Samples, reference, sample_tokens
+from headrace_kernels.token_logprobs import token_logprobs
 
 SIZES = (1, 2, 15, 17, 63, 64, 65, 200, 1000, 4099, 49152, 128256)
 OFF = {"temperature": 0, "top_k": 2**40, "typical_p": 1, "top_p": 1, "min_p": 0, "repetition_penalty": 1}
@@ -320,3 +321,29 @@ def test_no_rows_give_empty_results():
 def test_it_does_without_torch():
     code = "import sys, headrace_kernels.sample_tokens; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shape", ["normal", "equal", "peaked", "masked", "huge"])
+def test_log_probabilities_of_given_tokens_are_those_of_a_report(size, shape, isa):
+    logits = np.stack([make_logits(shape, size, seed) for seed in range(3)])
+    tokens = logits.argmax(axis=1)
+    got = token_logprobs(logits, tokens)
+    np.testing.assert_array_equal(got, sample(logits, *[{"logprobs": True}] * 3).logprobs)
+    np.testing.assert_allclose(got, token_logprobs(logits, tokens, backend="reference"), rtol=1e-6, atol=2e-6)
+    last = np.full(3, size - 1)
+    np.testing.assert_allclose(
+        token_logprobs(logits, last), token_logprobs(logits, last, backend="reference"), rtol=1e-6, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_token_of_a_row_that_is_not_finite_has_a_log_probability(value, isa):
+    logits = np.stack([np.full(70, value, np.float32), make_logits("normal", 70, 1)])
+    for backend in (None, "reference"):
+        assert np.isnan(token_logprobs(logits, np.array([3, 3]), backend=backend)).tolist() == [True, False]
+
+
+def test_a_given_token_outside_the_vocabulary_is_named():
+    with pytest.raises(ArgumentError, match=r"tokens\[1\]: expected in \[0, 5\), got 5"):
+        token_logprobs(np.zeros((2, 5), np.float32), np.array([4, 5]))

@@ -8,20 +8,28 @@ from headrace_kernels.sample_tokens.columns import Columns, Floats, Ints
 
 def check_arguments(logits: Floats, rows: Ints, indices: Ints, columns: Columns, kept: np.ndarray | None) -> None:
     """Raise `ArgumentError` unless shapes, dtypes and strides are those of the specification."""
-    if logits.ndim != 2 or logits.dtype != np.float32 or logits.shape[1] < 1:
-        raise ArgumentError(f"logits: expected float32 [rows, at least 1], got {logits.dtype} {list(logits.shape)}")
-    if logits.size and logits.strides[1] != logits.itemsize and logits.shape[1] > 1:
-        raise ArgumentError(f"logits: expected contiguous rows, got strides of {logits.strides} bytes")
-    for name, array in (("rows", rows), ("indices", indices)):
-        if array.shape != (len(logits),) or array.dtype != np.int64 or not array.flags.c_contiguous:
-            raise ArgumentError(
-                f"{name}: expected contiguous int64 [{len(logits)}], got {array.dtype} {list(array.shape)}"
-            )
+    check_logits(logits)
+    check_per_row("rows", rows, len(logits))
+    check_per_row("indices", indices, len(logits))
     if kept is not None and (kept.shape != logits.shape or kept.dtype != np.bool_ or not kept.flags.c_contiguous):
         raise ArgumentError(f"kept: expected contiguous bool {list(logits.shape)}, got {kept.dtype} {list(kept.shape)}")
     if len(rows) and (rows.min() < 0 or rows.max() >= columns.max_rows):
         place = int(np.flatnonzero((rows < 0) | (rows >= columns.max_rows))[0])
         raise ArgumentError(out_of_range("rows", str(place), int(rows[place]), 0, columns.max_rows))
+
+
+def check_logits(logits: Floats) -> None:
+    """Float32 [rows, vocabulary], contiguous but for the first axis."""
+    if logits.ndim != 2 or logits.dtype != np.float32 or logits.shape[1] < 1:
+        raise ArgumentError(f"logits: expected float32 [rows, at least 1], got {logits.dtype} {list(logits.shape)}")
+    if logits.size and logits.strides[1] != logits.itemsize and logits.shape[1] > 1:
+        raise ArgumentError(f"logits: expected contiguous rows, got strides of {logits.strides} bytes")
+
+
+def check_per_row(name: str, array: Ints, num_rows: int) -> None:
+    """Contiguous int64, one element a row."""
+    if array.shape != (num_rows,) or array.dtype != np.int64 or not array.flags.c_contiguous:
+        raise ArgumentError(f"{name}: expected contiguous int64 [{num_rows}], got {array.dtype} {list(array.shape)}")
 
 
 def explain_values(rows: Ints, columns: Columns, vocab_size: int) -> str:
