@@ -232,7 +232,7 @@ def test_filters_apply_in_their_order(shift, isa):
 
 def test_top_p_keeps_a_tail_of_tokens_that_weigh_a_unit_or_two(isa):
     """Together they are more than may go, each is almost nothing, and rounding to whole units makes them larger."""
-    logits = np.full(172463, math.log(1.505 * 2**-42), np.float32)
+    logits = np.full(172463, math.log(1.5025 * 2**-42), np.float32)
     logits[99] = 0
     assert kept(logits, {"top_p": 1 - 2**-24}).all()
 
@@ -298,6 +298,7 @@ def test_the_logprob_of_an_edited_token_is_of_its_raw_logit(isa):
 def test_a_history_counts_each_token_and_grows(backend):
     """600 tokens, three of each: wider than the first width, and beside a row that has no history."""
     columns = columns_of({}, {"history": {250: 0}, "presence_penalty": 0.1})
+    columns.history.values[1, 1:] = 7  # of an earlier holder
     for index in range(600):
         logits = np.zeros((2, 300), np.float32)
         logits[:, index % 200] = 1000
