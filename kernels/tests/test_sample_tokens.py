@@ -1,5 +1,6 @@
 """Sampling in C++: the definition, the noise's bits, the law, and what it refuses."""
 
+import math
 import subprocess
 import sys
 
@@ -211,6 +212,44 @@ def test_top_p_takes_no_more_than_it_needs(share, left, isa):
     assert kept(logits, {"top_p": share}).sum() == left
 
 
+@pytest.mark.parametrize("shift", range(10))
+def test_filters_apply_in_their_order(shift, isa):
+    """Where any other order would leave something else."""
+    logits = make_logits("normal", 3000, shift)
+    row = {"top_k": 400, "typical_p": 0.7, "top_p": 0.8, "min_p": 0.1}
+    left = kept(logits, row)
+    one_by_one = logits
+    for name in ("top_k", "typical_p", "top_p", "min_p"):
+        one_by_one = np.where(kept(one_by_one, {name: row[name]}), one_by_one, np.float32(-np.inf))
+    np.testing.assert_array_equal(left, one_by_one > -np.inf)
+    np.testing.assert_array_equal(left, kept(logits, row, backend="reference"))
+    for first, second in (("top_k", "typical_p"), ("typical_p", "top_p"), ("top_k", "top_p")):
+        other = logits
+        for name in (second, first):
+            other = np.where(kept(other, {name: row[name]}), other, np.float32(-np.inf))
+        assert not np.array_equal(kept(logits, {first: row[first], second: row[second]}), other > -np.inf)
+
+
+def test_top_p_keeps_a_tail_of_tokens_that_weigh_a_unit_or_two(isa):
+    """Together they are more than may go, each is almost nothing, and rounding to whole units makes them larger."""
+    logits = np.full(172463, math.log(1.5025 * 2**-42), np.float32)
+    logits[99] = 0
+    assert kept(logits, {"top_p": 1 - 2**-24}).all()
+
+
+def test_the_lowest_id_wins_among_equal_sums(isa):
+    """Token 5 is likelier, so it is tried first; token 0 has as much more noise."""
+    ties = 0
+    for index in range(40):
+        noise = gumbel_noise(torch.tensor([0]), torch.tensor([index]), 6, backend="cpu").numpy()[0]
+        logits = np.full((1, 6), -np.inf, np.float32)
+        logits[0, 0], logits[0, 5] = 0, noise[0] - noise[5]
+        if logits[0, 5] > 0 and logits[0, 5] + noise[5] == noise[0]:
+            ties += 1
+            assert sample(logits, {"temperature": 1, "seed": 0}, index=index).ids.tolist() == [0]
+    assert ties > 5
+
+
 @pytest.mark.parametrize("size", [1, 2, 16, 17, 63, 64, 65, 129])
 def test_a_nan_anywhere_refuses_the_row(size, isa):
     for place in range(size):
@@ -259,6 +298,7 @@ def test_the_logprob_of_an_edited_token_is_of_its_raw_logit(isa):
 def test_a_history_counts_each_token_and_grows(backend):
     """600 tokens, three of each: wider than the first width, and beside a row that has no history."""
     columns = columns_of({}, {"history": {250: 0}, "presence_penalty": 0.1})
+    columns.history.values[1, 1:] = 7  # of an earlier holder
     for index in range(600):
         logits = np.zeros((2, 300), np.float32)
         logits[:, index % 200] = 1000
@@ -269,13 +309,24 @@ def test_a_history_counts_each_token_and_grows(backend):
         250: 0,
         **dict.fromkeys(range(200), 3),
     }
-    columns.history.put(1, np.arange(290), np.zeros(290))
-    assert sample_tokens(logits, np.arange(2), np.full(2, 0), columns, backend=backend).ids.tolist() == [199, 199]
+
+
+@pytest.mark.parametrize("backend", [None, "reference"], ids=["cpp", "reference"])
+def test_a_history_that_fills_its_row_gets_a_wider_one(backend):
+    columns = columns_of({"presence_penalty": 0.1, "history": dict.fromkeys(range(256), 0)})
+    assert columns.history.width == 256
+    logits = np.zeros((1, 300), np.float32)
+    logits[0, [280, 281]] = [2, 1.95]
+    row = np.zeros(1, np.int64)
+    drawn = [sample_tokens(logits.copy(), row, row, columns, backend=backend).ids[0] for _ in range(3)]
+    assert drawn == [280, 281, 280]
+    assert columns.history.ids[0, 256:258].tolist() == [280, 281]
+    assert columns.history.values[0, 256:258].tolist() == [2, 1]
 
 
 def test_counting_of_many_rows_at_once():
     columns = columns_of({"history": {5: 2}}, {"history": {7: 0, 5: 0}}, {"history": {1: 1}})
-    columns.history.values[2, 1] = 50  # of an earlier holder
+    columns.history.ids[2, 1], columns.history.values[2, 1] = 5, 50  # of an earlier holder
     columns.history.count(np.array([0, 1, 2]), np.array([5, 5, 5]))
     ids, values = columns.history.of(np.array([2, 0, 1]))
     assert ids.tolist() == [[1, 5], [5, 5], [7, 5]]

@@ -32,8 +32,7 @@ struct Candidates {
     void gather_largest(const Row& row, const Maxima& maxima, int64_t k, float lowest) {
         gather(row, maxima, bound_of_largest(maxima, k, lowest));
         if (count <= k) return;
-        const float last = kth_largest(scores, count, k);
-        keep([&](int64_t i) { return scores[i] >= last; });
+        keep_at_least(kth_largest(scores, count, k));
     }
 
     float highest() const {
@@ -77,7 +76,7 @@ struct Candidates {
             weights[i] = masses[i];
         }
         const float last = value_of(~key_at_weight(keys, weights, count, reached(share, total)));
-        keep([&](int64_t i) { return std::fabs((top - scores[i]) - mean) <= last && masses[i] > 0; });
+        keep([&](int64_t i) { return std::fabs((top - scores[i]) - mean) <= last; });
     }
 
     // The likeliest, until they hold `target`. They have been weighed.
@@ -86,8 +85,7 @@ struct Candidates {
             keys[i] = key_of(scores[i]);
             weights[i] = masses[i];
         }
-        const float last = value_of(key_at_weight(keys, weights, count, target));
-        keep([&](int64_t i) { return scores[i] >= last && masses[i] > 0; });
+        keep_at_least(value_of(key_at_weight(keys, weights, count, target)));
     }
 
     void keep_at_least(float bound) {

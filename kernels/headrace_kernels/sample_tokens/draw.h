@@ -67,10 +67,7 @@ private:
             for (int i = 0; i < gumbel::kCounters; i++) quads_[i] = static_cast<uint64_t>(token / kQuad + i);
             const gumbel::Block block = gumbel::philox(seed_, index_, quads_);
             if (!gumbel::any_at_least(block, least)) continue;
-            for (int i = 0; i < gumbel::kTokens; i += kLanes) {
-                const bool inside = token + i < row.size;
-                store(scores_ + i, inside ? row.scores(token + i) : broadcast(-kInfinity));
-            }
+            for (int i = 0; i < gumbel::kTokens; i += kLanes) store(scores_ + i, row.scores(token + i));
             take_best(block, gumbel::kCounters);
         }
     }

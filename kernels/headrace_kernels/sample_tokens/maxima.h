@@ -21,7 +21,7 @@ struct Row {
 
     float score(int64_t token) const { return logits[token] / temperature; }
 
-    // Of kLanes tokens from `token` on; -inf past the end.
+    // Of kLanes tokens from `token` on; -inf past the end, wherever `token` is.
     Vec scores(int64_t token) const {
         const Vec raw = token + kLanes <= size ? load(logits + token)
                                                : load_part_or(logits + token, size - token, -kInfinity);

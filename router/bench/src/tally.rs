@@ -123,11 +123,16 @@ impl Tally {
         self.timeline.request(sent, sent + whole.e2e);
         let each = whole.tokens as f64 / (gaps.len() + 1) as f64;
         let mut at = sent + whole.ttft;
-        self.timeline.tokens(at, each);
+        let mut together = each;
         for &gap in gaps {
-            at += Duration::from_micros(u64::from(gap));
-            self.timeline.tokens(at, each);
+            if gap > 0 {
+                self.timeline.tokens(at, together);
+                at += Duration::from_micros(u64::from(gap));
+                together = 0.0;
+            }
+            together += each;
         }
+        self.timeline.tokens(at, together);
     }
 }
 
