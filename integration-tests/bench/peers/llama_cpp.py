@@ -11,9 +11,9 @@ from bench.peers.environment import REQUIREMENTS, command, create_environment, o
 from bench.peers.peer import Model, Served, Unavailable
 from bench.peers.process import serving
 
-# Rows of a batch, each with room for the longest request (1,028 tokens).
+# Rows of a batch, each with room for the longest request (1,028 tokens); the server rounds up to 256 anyway.
 SLOTS = 48
-CONTEXT = SLOTS * 1056
+CONTEXT = SLOTS * 1280
 # Whole prompts of a step, as its manual advises for prompt speed; the default for both is smaller or the same.
 BATCH = 2048
 OPTIONS = (

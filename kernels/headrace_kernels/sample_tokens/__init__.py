@@ -50,7 +50,7 @@ def sample_tokens(
     the likeliest token's, so its sums have no order; a token without a unit (e^-29.8 and less) is in no share of it.
 
     A row's bits depend on its own logits and parameters only. Cost on one core, AVX-512, per element of the
-    vocabulary: a greedy row, and what every row starts with, 1 read (0.05 ns in cache) for the largest of every 64
+    vocabulary: a greedy row, and what every row starts with, 1 read (0.07 ns in cache) for the largest of every 64
     logits. Beyond it only those groups of 64 are read in which something can be: for top-k those above the k-th
     largest group, for top-p first those within e^-30 of the best, for their mass (an exponential each), then the few
     that can lie above the cut; for noise those within 19.5 of the best. A cut is found by up to four passes of

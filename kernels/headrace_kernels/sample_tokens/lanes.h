@@ -1,8 +1,8 @@
 // What sampling needs of a Vec beyond cpu/vector.h: comparisons as bits, and sums whose order makes no difference.
 //
 // A mass is a weight in [0, 1] as a whole number of 2^-42. Whole numbers add up to the same in any order, so neither
-// lanes, nor which tokens were passed over because their mass is 0, nor the instruction set shows in a sum. 2^21 of
-// them fit. A weight of 0.5 ^ 43 or less, e^-29.8, has none; in a vocabulary of 2^18 such tokens hold at most 2^-25.
+// lanes nor which tokens were passed over because they have no mass shows in a sum. 2^21 of them fit. A weight of
+// 2^-43 or less, e^-29.8, has none; in a vocabulary of 2^18 such tokens hold at most 2^-25 of the likeliest's.
 #pragma once
 
 #include <cstring>
