@@ -10,7 +10,7 @@ from bench.peers.peer import Model, Served
 from bench.peers.process import serving
 
 PYTHON = ROOT / ".venv" / "bin" / "python"
-# As many as the cases send at once. Groups of 8 are slower in every case.
+# As many as any case sends at once.
 GROUP = 48
 
 
