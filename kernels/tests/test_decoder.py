@@ -7,7 +7,7 @@ import pytest
 from decoder_world import Shape, World, tokens
 
 from headrace_kernels import native
-from headrace_kernels.decoder import StepInputs, Times
+from headrace_kernels.decoder import OPERATIONS, StepInputs, Times
 from headrace_kernels.decoder.reference import logits as expected_logits
 
 TYPES = pytest.mark.parametrize("dtype", [native.FLOAT32, native.BFLOAT16], ids=["float32", "bfloat16"])
@@ -172,4 +172,31 @@ def test_every_operation_is_timed():
         np.zeros(1, bool),
     )
     world.decoder.forward(inputs, times)
-    assert all(nanoseconds > 0 for nanoseconds in times.work)
+    assert {name for name, time in zip(OPERATIONS, times.work, strict=True) if time > 0} == {*OPERATIONS} - {"quantize"}
+
+
+@TYPES
+@pytest.mark.parametrize("shape", [Shape(), Shape(heads=5, kv_heads=5, head_dim=16), Shape(block_size=16)], ids=str)
+def test_rows_that_read_common_blocks_at_once_have_the_bits_of_one_alone(shape, dtype, isa):
+    """Three partitions in common, two, none; one row has another's first block and no more. A row decodes at each
+    place of a partition's end."""
+    shape = replace(shape, dtype=dtype)
+    common, lengths = tokens(800, 1), [800, 790, 769, 770, 600, 520, 300, 40]
+    world = World(
+        shape, [*(common[:length] + tokens(3, i) for i, length in enumerate(lengths)), tokens(700, 99)], num_blocks=400
+    )
+    alone = [world.step({s: len(world.sequences[s])}, whole=False) for s in range(9)]
+    owner = world.blocks[0]
+    for s, length in enumerate(lengths[1:], 1):
+        whole = length // shape.block_size
+        world.blocks[s] = np.concatenate((owner[:whole], world.blocks[s][whole:]))
+    lone = 6
+    world.blocks[lone][1:9] = world.blocks[8][:8]  # of its own contents nothing is left behind the first block
+    for s in (8, lone):
+        world.computed[s] = 0
+        alone[s] = world.step({s: len(world.sequences[s])}, whole=False)
+    world.computed = [len(sequence) for sequence in world.sequences]
+    some = [s for s in range(9) if s != 8]  # its blocks were overwritten
+    together = world.run({s: world.sequences[s][-1:] for s in some}, whole=False).logits
+    for s, got in zip(some, together, strict=True):
+        assert np.array_equal(got, alone[s][0]), s

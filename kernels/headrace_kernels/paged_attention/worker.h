@@ -50,17 +50,31 @@ public:
     // Computes the one partition of a shared task; the last to finish adds up all and writes the result.
     void contribute(const Task& task, Share& share, float* partials) {
         begin(task);
-        const int64_t floats = Rows::floats(rows_, width_);
-        float* first = partials + share.partial;
-        attend_partition(task.first_partition,
-                         Rows::at(first + (task.first_partition - share.first_partition) * floats, rows_, width_));
-        if (__atomic_sub_fetch(&share.unfinished, 1, __ATOMIC_ACQ_REL) > 0) return;
-        whole_.clear(rows_, width_);
-        for (int64_t p = 0; p < share.end_partition - share.first_partition; p++) {
-            const Rows part = Rows::at(first + p * floats, rows_, width_);
-            for (int64_t r = 0; r < rows_; r++) merge_row(whole_, part, r, width_, batch_.scale);
+        attend_partition(task.first_partition, partial_of(share, task.first_partition, partials));
+        if (is_last(share)) add_up(task, share, partials);
+    }
+
+    // Computes a partition for decode rows that have its blocks in common.
+    void contribute_to_all(const Task& task, const Member* members, Share* shares, float* partials) {
+        begin_members(task, members);
+        attend_partition(task.first_partition, whole_);
+        const int64_t group = batch_.group();
+        for (int64_t i = 0; i < task.num_members; i++) {
+            const Rows to = partial_of(shares[members[i].share], task.first_partition, partials);
+            for (int64_t r = 0; r < group; r++) {
+                __builtin_memcpy(to.out + r * width_, whole_.out + (i * group + r) * width_, width_ * sizeof(float));
+                to.largest[r] = whole_.largest[i * group + r];
+                to.total[r] = whole_.total[i * group + r];
+            }
         }
-        write(task);
+        for (int64_t i = 0; i < task.num_members; i++) {
+            Share& share = shares[members[i].share];
+            if (!is_last(share)) continue;
+            Task alone = task;
+            alone.row = members[i].row;
+            begin(alone);
+            add_up(alone, share, partials);
+        }
     }
 
     // Rows of a task with so many queries of one KV head: whole tiles, for those past the end are computed too.
@@ -74,12 +88,57 @@ public:
     }
 
 private:
+    // The sums of the current task's rows over one partition, among those that are kept.
+    Rows partial_of(const Share& share, int64_t partition, float* partials) const {
+        const int64_t rows = kept_rows_;
+        float* at = partials + share.partial + (partition - share.first_partition) * Rows::floats(rows, width_);
+        return Rows::at(at, rows, width_);
+    }
+
+    static bool is_last(Share& share) { return __atomic_sub_fetch(&share.unfinished, 1, __ATOMIC_ACQ_REL) == 0; }
+
+    void add_up(const Task& task, const Share& share, float* partials) {
+        whole_.clear(rows_, width_);
+        for (int64_t p = share.first_partition; p < share.end_partition; p++) {
+            const Rows part = partial_of(share, p, partials);
+            for (int64_t r = 0; r < rows_; r++) merge_row(whole_, part, r, width_, batch_.scale);
+        }
+        write(task);
+    }
+
+    // One query of each member, whose positions are all behind the partition.
+    void begin_members(const Task& task, const Member* members) {
+        const int64_t group = batch_.group();
+        used_ = task.num_members * group;
+        rows_of_head_ = rows_ = round_up(used_, kTileRows);
+        kept_rows_ = round_up(group, kTileRows);
+        all_visible_ = true;
+        position_ = 0;
+        end_position_ = task.end_partition * kPartition;
+        blocks_ = batch_.block_tables + members[0].row * batch_.max_blocks;
+        first_head_ = task.first_head;
+        for (int64_t i = 0; i < task.num_members; i++) {
+            for (int64_t r = 0; r < group; r++) {
+                take_query(batch_.query_starts[members[i].row], first_head_ * group + r, i * group + r);
+            }
+        }
+    }
+
+    void take_query(int64_t token, int64_t head, int64_t row) const {
+        const T* query = static_cast<const T*>(batch_.query) + token * batch_.query_stride + head * batch_.head_dim;
+        for (int64_t d = 0; d < batch_.head_dim; d += kTileK<T>) {
+            const int64_t left = batch_.head_dim - d;
+            __builtin_memcpy(queries_.line(row, d), query + d, (left < kTileK<T> ? left : kTileK<T>)*sizeof(T));
+        }
+    }
+
     // Row r of a KV head is head r % group of query r / group.
     void begin(const Task& task) {
         const int64_t group = batch_.group();
         used_ = task.num_queries * group;
         rows_of_head_ = round_up(used_, kTileRows);
-        rows_ = rows_of_head_ * task.num_heads;
+        rows_ = kept_rows_ = rows_of_head_ * task.num_heads;
+        all_visible_ = false;
         position_ = batch_.first_position(task.row) + task.first_query;
         end_position_ = position_ + task.num_queries;
         blocks_ = batch_.block_tables + task.row * batch_.max_blocks;
@@ -87,13 +146,7 @@ private:
         first_token_ = batch_.query_starts[task.row] + task.first_query;
         for (int64_t h = 0; h < task.num_heads; h++) {
             for (int64_t r = 0; r < used_; r++) {
-                const T* query = static_cast<const T*>(batch_.query) + (first_token_ + r / group) * batch_.query_stride +
-                                 ((first_head_ + h) * group + r % group) * batch_.head_dim;
-                for (int64_t d = 0; d < batch_.head_dim; d += kTileK<T>) {
-                    const int64_t left = batch_.head_dim - d;
-                    __builtin_memcpy(queries_.line(h * rows_of_head_ + r, d), query + d,
-                                     (left < kTileK<T> ? left : kTileK<T>)*sizeof(T));
-                }
+                take_query(first_token_ + r / group, (first_head_ + h) * group + r % group, h * rows_of_head_ + r);
             }
         }
     }
@@ -113,7 +166,7 @@ private:
 
     void attend_partition(int64_t partition, const Rows& rows) {
         rows.clear(rows_, width_);
-        const int64_t from = batch_.first_visible(position_) / kTile * kTile;
+        const int64_t from = all_visible_ ? 0 : batch_.first_visible(position_) / kTile * kTile;
         const int64_t start = partition * kPartition, end = start + kPartition;
         for (int64_t tile = start > from ? start : from; tile < end && tile < end_position_; tile += kTile) {
             for (int64_t first = 0; first < rows_; first += rows_of_head_) attend_head(tile, first, rows);
@@ -141,6 +194,7 @@ private:
     };
 
     Span visible(int64_t tile, int64_t r) const {
+        if (all_visible_) return {0, kTile};
         const int64_t position = position_ + r / batch_.group();
         const int64_t begin = batch_.first_visible(position) - tile, end = position + 1 - tile;
         return {begin < 0 ? 0 : begin > kTile ? kTile : static_cast<int>(begin),
@@ -213,7 +267,8 @@ private:
     Rows part_, whole_;  // sums over the current partition, and over all so far
 
     // Of the current task.
-    int64_t used_, rows_of_head_, rows_, position_, end_position_, first_head_, first_token_;
+    int64_t used_, rows_of_head_, rows_, kept_rows_, position_, end_position_, first_head_, first_token_;
+    bool all_visible_;
     const int32_t* blocks_;
 };
 
