@@ -19,7 +19,8 @@ LINE = 64
 def huge_zeros(shape: tuple[int, ...], dtype: type) -> NDArray:
     """Zeros that take memory when they are first written, 2 MiB at a time."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = mmap.mmap(-1, size + HUGE_PAGE)
+    # Private: what is shared gets huge pages only where the system says so for files in memory.
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages does with small ones
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)

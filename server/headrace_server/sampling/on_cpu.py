@@ -26,6 +26,9 @@ def sample_on_cpu(
     if known is None:
         return sample_tokens(logits, rows, indices, state)
     asked = known == UNKNOWN
+    if not asked.any():
+        none = np.full(len(rows), np.nan, np.float32)
+        return Samples(np.maximum(known, 0), known >= 0, none, rows[:0], none[:0])
     some = sample_tokens(logits, rows[asked], indices[asked], state)
     ids, possible, logprobs = np.maximum(known, 0), known >= 0, np.full(len(rows), np.nan, np.float32)
     ids[asked], possible[asked], logprobs[asked] = some.ids, some.possible, some.logprobs
