@@ -34,7 +34,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench bench-live bench-router bench-long-prompts bench-quality sim wheels clean doctor binary shard FORCE
+.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench profile bench-live bench-router bench-long-prompts bench-quality sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,12 @@ WORKLOADS ?= start seed decode one prefill prefix one-8bit decode-8bit one-4bit
 ROUNDS ?= 3
 bench: build $(VENV)/.tests ## Measure beside vLLM, llama.cpp and transformers in turn (PEERS=, WORKLOADS=, ROUNDS=3; an hour)
 	$(VENV)/bin/python integration-tests/bench/side_by_side.py --peers $(PEERS) --cases $(WORKLOADS) --rounds $(ROUNDS)
+
+# Steps of one model alone, without router or socket; docs/performance.md says how to read it.
+# `make profile ARGS="--quantize int8 --shapes 1x100,48x1000"`
+profile: shard ## Show where a step's time goes on this CPU, beside its floor (MODEL=, ARGS=; idle machine)
+	@model=$$($(VENV)/bin/python -m headrace_server prepare --model-id "$(or $(MODEL),embedded)" | tail -1 | sed 's/.*"model_dir": "\([^"]*\)".*/\1/'); \
+	exec $(VENV)/bin/python -m headrace_server.profile --model-dir "$$model" $(ARGS)
 
 # A fake shard behind the real router: what is measured is the router. FAKE_STEP_US= makes its steps take time.
 FAKE_STEP_US ?= 0

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_kernels import native
-from headrace_kernels.decoder import Decoder, DecoderWeights, KvLayer, StepInputs, StepOutputs
+from headrace_kernels.decoder import Decoder, DecoderWeights, KvLayer, StepInputs, StepOutputs, Times
 from headrace_kernels.kv_cache import kv_cache_shape
 from headrace_kernels.memory import huge_zeros
 from headrace_kernels.token_logprobs import token_logprobs
@@ -36,6 +36,7 @@ class CpuCompute:
         self.dtype = NAME[weights.dtype]
         self.block_size = block_size
         self.weights = weights
+        self.times: Times | None = None  # steps add to it what their operations took
         self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim)
         element = np.dtype(ELEMENT[weights.dtype]).itemsize
         self.kv_bytes_per_token = 2 * len(config.layers) * self._block_shape[1] * self._block_shape[3] * element
@@ -71,7 +72,7 @@ class CpuCompute:
         batch = build_batch(laid_out, rows)
         sampling = laid_out.rows[laid_out.sampling]
         known = rows.sampling.plain[sampling]
-        outputs = self.decoder.forward(self._inputs(batch, laid_out, ~known))
+        outputs = self.decoder.forward(self._inputs(batch, laid_out, ~known), self.times)
         prompts = prompt_logprobs(self._logprobs, laid_out, rows)
         forwarded = time.perf_counter_ns()
         samples = self._sample(outputs, sampling, known, rows) if len(sampling) else None
