@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from headrace_kernels.decoder import StepInputs, StepOutputs
+from headrace_kernels.decoder import StepInputs, StepOutputs, Times
 from headrace_server.compute.on_cpu import CpuCompute
 from headrace_server.compute.on_torch import TorchCompute
 from headrace_server.flags import ServeFlags, parse_serve
@@ -207,9 +207,9 @@ def on_logits(runner: Runner, patch: pytest.MonkeyPatch, look: Callable[[np.ndar
     assert isinstance(compute, CpuCompute) and compute.decoder is not None
     forward = compute.decoder.forward
 
-    def forward_looked_at(inputs: StepInputs) -> StepOutputs:
+    def forward_looked_at(inputs: StepInputs, times: Times | None = None) -> StepOutputs:
         everything = replace(inputs, logits_wanted=np.ones(len(inputs.sampled), np.bool_))
-        out = forward(everything)
+        out = forward(everything, times)
         if len(inputs.sampled):
             look(out.logits)
         best = np.where(np.isnan(out.logits).any(axis=1), np.nan, out.best_logits).astype(np.float32)
