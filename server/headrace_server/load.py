@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace_kernels import native
+from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
 from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
 from headrace_server.compute.interface import Compute
 from headrace_server.errors import CapacityError, ConfigError
@@ -30,7 +31,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         if flags.memory_fraction < 1:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
-        if device == "cpu" and dtype in CPU_TYPES and native.available():
+        if device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
             compute = on_cpu(flags, config, CPU_TYPES[dtype])
         else:
             compute = on_torch(flags, config, dtype, device)
@@ -63,7 +64,7 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
 
 def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
     if flags.quantize is not None:
-        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(dtype_name, device_name)}")
+        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(config, dtype_name, device_name)}")
     import torch
 
     from headrace_server.attention.paged import PagedAttention
@@ -80,9 +81,16 @@ def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_nam
     return TorchCompute(model, backend, dtype, device, flags.memory_fraction)
 
 
-def _why_not_quantized(dtype: str, device: str) -> str:
+def _decoder_can(config: ModelConfig) -> bool:
+    windows = {layer.sliding_window for layer in config.layers}
+    return config.head_dim <= MOST_HEAD_DIM and len(windows) <= MOST_WINDOWS
+
+
+def _why_not_quantized(config: ModelConfig, dtype: str, device: str) -> str:
     if device != "cpu":
         return "only a CPU computes with such weights; leave it out"
+    if not _decoder_can(config):
+        return "the C++ kernels can't compute this model; leave it out"
     if dtype not in CPU_TYPES:
         return f"needs --dtype {' or '.join(CPU_TYPES)}, not {dtype}"
     return f"needs the C++ kernels: {native.why_unavailable()}"

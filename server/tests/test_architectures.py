@@ -8,6 +8,8 @@ import torch
 from shard_world import GREEDY, World, forward_logits, load, random_tokens
 from tiny_models import TinyModel, save
 
+from headrace_server.compute.on_torch import TorchCompute
+
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-multi-head": ("Llama", {"num_key_value_heads": 4}),
@@ -80,3 +82,10 @@ def test_bfloat16_is_as_near_to_float32_as_transformers_own(tmp_path: Path) -> N
     ours = forward_logits(World(load(tmp_path, dtype="bfloat16")), 0, tokens, 50).log_softmax(-1)
     theirs = TinyModel(model.reference.to(torch.bfloat16), tmp_path).logits(tokens).log_softmax(-1)
     assert (ours - exact).abs().mean() <= 1.1 * (theirs - exact).abs().mean()
+
+
+def test_heads_too_wide_for_the_decoder_are_computed_by_torch(tmp_path: Path) -> None:
+    model = save("Llama", tmp_path, head_dim=520, num_attention_heads=2, num_key_value_heads=1)
+    runner = load(tmp_path)
+    assert isinstance(runner.compute, TorchCompute)
+    assert World(runner).generate({0: PROMPTS[5]}, 6) == {0: model.greedy(PROMPTS[5], 6)}

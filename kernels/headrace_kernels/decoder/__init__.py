@@ -90,6 +90,17 @@ class StepOutputs:
     logits: NDArray[np.float32]  # [logits_wanted, vocab_size] in their order
 
 
-from headrace_kernels.decoder.cpu import OPERATIONS, Decoder, Times  # noqa: E402  (it needs the definitions above)
+from headrace_kernels.decoder.cpu import MOST_HEAD_DIM, MOST_WINDOWS, OPERATIONS, Decoder, Times  # noqa: E402  (it needs the definitions above)
 
-__all__ = ["OPERATIONS", "Decoder", "DecoderWeights", "KvLayer", "LayerWeights", "StepInputs", "StepOutputs", "Times"]
+__all__ = [
+    "MOST_HEAD_DIM",
+    "MOST_WINDOWS",
+    "OPERATIONS",
+    "Decoder",
+    "DecoderWeights",
+    "KvLayer",
+    "LayerWeights",
+    "StepInputs",
+    "StepOutputs",
+    "Times",
+]

@@ -15,6 +15,9 @@ from headrace_kernels.native import INT, INT32, POINTER, Kernel
 NO_WINDOW = 1 << 40
 """A sliding window wider than any context."""
 
+MOST_HEAD_DIM, MOST_WINDOWS = 512, 8
+"""Elements of a head, and different sliding windows of a model, that the C++ decoder can do."""
+
 _create = Kernel("decoder_create", POINTER, POINTER)
 _destroy = Kernel("decoder_destroy", POINTER)
 _reserve = Kernel("decoder_reserve", POINTER, INT, INT, INT32)
@@ -137,7 +140,10 @@ class Decoder:
         )
         handle = c_void_p()
         if not _create(ctypes.addressof(model), ctypes.addressof(handle)):
-            raise ValueError("this model has heads of more than 512 elements, or more than 8 different sliding windows")
+            raise ValueError(
+                f"this model has heads of more than {MOST_HEAD_DIM} elements, or more than {MOST_WINDOWS} different "
+                "sliding windows"
+            )
         self._handle = handle
 
     def __del__(self) -> None:

@@ -41,7 +41,7 @@ def store_kv(
     expect(block_tables, "block_tables", (None, None), torch.int32, key)
     expect(query_starts, "query_starts", (num_rows + 1,), torch.int32, key)
     expect(context_lengths, "context_lengths", (num_rows,), torch.int32, key)
-    supported = k_cache.is_contiguous() and v_cache.is_contiguous()
+    supported = k_cache.is_contiguous() and v_cache.is_contiguous() and head_dim <= cpu.MOST_HEAD_DIM
     run = cpu.store_kv if use_cpu_backend(backend, key, supported=supported) else reference.store_kv
     run(
         dense(key),

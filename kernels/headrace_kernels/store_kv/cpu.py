@@ -6,6 +6,9 @@ from headrace_kernels.backends import DTYPES
 from headrace_kernels.native import INT, INT32, POINTER, Kernel, num_threads
 from headrace_kernels.paged_attention.batch import check_batch
 
+MOST_HEAD_DIM = 512
+"""Elements of a head that the C++ function can do."""
+
 _store_kv = Kernel(
     "store_kv",
     *(POINTER, INT, POINTER, INT),  # key and value with their strides
