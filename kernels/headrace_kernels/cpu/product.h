@@ -14,7 +14,10 @@
 
 namespace headrace::HEADRACE_ISA {
 
-// What a product should ask the caches for while it computes: `lines` cache lines a tile of K, from `from` on.
+// Lines of K between two requests to the caches: few, since a processor that waits for a place in their queue waits.
+constexpr int64_t kFetchLines = 4;
+
+// What a product should ask the caches for while it computes: `lines` cache lines each time, from `from` on.
 struct Fetch {
     const char* from = nullptr;
     int64_t lines = 0;
@@ -32,9 +35,10 @@ struct Panels {
     int64_t lines;
 };
 
-// How often products on lanes ask the caches for more, a tile of K: about, where rows are no multiple of blocks.
+// How often products on lanes ask the caches for more, a tile of K; about, where rows are no multiple of blocks.
 constexpr int64_t fetches_on_lanes(int64_t rows, int64_t panels) {
-    return (rows + kMultiplyRows - 1) / kMultiplyRows * (panels / kMultiplyPanels + panels % kMultiplyPanels);
+    return (rows + kMultiplyRows - 1) / kMultiplyRows * (panels / kMultiplyPanels + panels % kMultiplyPanels) *
+           (kTileLines / kFetchLines);
 }
 
 #if defined(HEADRACE_TILES)

@@ -28,9 +28,11 @@ inline void multiply(const char* rows, Panels panels, Fetch& fetch, float* out, 
     };
     int64_t left = panels.lines;
     for (; left >= kTileLines; left -= kTileLines) {
-        fetch.next();
+        for (int64_t line = 0; line < kTileLines; line += kFetchLines) {
+            fetch.next();
 #pragma GCC unroll 4
-        for (int64_t line = 0; line < kTileLines; line++) add_line(rows, line);
+            for (int64_t i = 0; i < kFetchLines; i++) add_line(rows, line + i);
+        }
         rows += kTileBytes;
         panel += kTileBytes;
     }

@@ -259,7 +259,8 @@ private:
     const int64_t width_;      // of a head, whole panels
     const int64_t key_lines_;  // of a panel of keys
     const Write& write_;
-    static constexpr int64_t fetch_lines_ = 2 * kTileLines;
+    // A tile's worth of keys while keys are multiplied, of values while values are.
+    static constexpr int64_t fetch_lines_ = 2 * kTileLines / (kWholeTiles && sizeof(T) == 2 ? 1 : kTileLines / kFetchLines);
     Fetch none_;
     RowTiles<T> queries_;
     char* weights_;
