@@ -41,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.runs < 1:
             raise ConfigError(f"--runs {options.runs} must be at least 1")
+        shapes = parse_shapes(options.shapes)
         flags = parse_serve([*serve_flags, "--listen", "127.0.0.1:0"])  # nobody listens
         runner = load_runner(flags, read_config(flags.model_dir, flags.stretch))
-        values = profile(runner, parse_shapes(options.shapes), options.runs, options.temperature)
+        values = profile(runner, shapes, options.runs, options.temperature)
     except HeadraceError as error:
         return report(error)
     if options.json is not None:
