@@ -8,7 +8,6 @@
 //   load, store                 from and to float or BFloat16 (rounded to nearest even)
 //   fma(a, b, c)                a * b + c, rounded once where the hardware can
 //   sum(a), largest(a)          over the lanes
-//   sum4(a, b, c, d, out)       out[0..3] = sum(a), sum(b), sum(c), sum(d)
 //   scale_by_power(a, t)        a * 2^n for t = n + kRoundingShift
 //   zero_below(a, x, bound)     a where x >= bound or x is NaN, else 0
 //   Line<T>, Four<T>, LineSum   a line of a panel, four bytes of a row, and the sums of their products; lines.h
@@ -26,6 +25,14 @@ inline float widen(BFloat16 value) {
     float wide;
     __builtin_memcpy(&wide, &bits, sizeof wide);
     return wide;
+}
+
+// Rounded to nearest, ties to even.
+inline BFloat16 narrow(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
+    return {value != value ? uint16_t{0x7fc0} : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
 template <int N>

@@ -46,12 +46,6 @@ inline void store(BFloat16* to, Vec a) {
 }
 
 // Order of every sum over lanes: neighbours, then neighbours of those, then the two halves.
-inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
-    const __m256 ab = _mm256_hadd_ps(a.v, b.v);
-    const __m256 cd = _mm256_hadd_ps(c.v, d.v);
-    const __m256 abcd = _mm256_hadd_ps(ab, cd);
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
-}
 
 inline float sum(Vec a) {
     const __m256 pairs = _mm256_hadd_ps(a.v, a.v);

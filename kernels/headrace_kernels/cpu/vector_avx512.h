@@ -48,13 +48,6 @@ inline __m256 fold(Vec a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
 }
 
-inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
-    const __m256 ab = _mm256_hadd_ps(fold(a), fold(b));
-    const __m256 cd = _mm256_hadd_ps(fold(c), fold(d));
-    const __m256 abcd = _mm256_hadd_ps(ab, cd);
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
-}
-
 inline float sum(Vec a) {
     const __m256 eights = fold(a);
     const __m256 pairs = _mm256_hadd_ps(eights, eights);

@@ -44,23 +44,12 @@ inline Vec load(const BFloat16* from) {
 
 inline void store(BFloat16* to, Vec a) {
     for (int i = 0; i < kLanes; i++) {
-        uint32_t bits;
-        const float lane = a.v[i];
-        std::memcpy(&bits, &lane, sizeof bits);
-        // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
-        to[i].bits = lane != lane ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        to[i] = narrow(a.v[i]);
     }
 }
 
 // Order of every sum over lanes: neighbours, then the two sums.
 inline float sum(Vec a) { return (a.v[0] + a.v[1]) + (a.v[2] + a.v[3]); }
-
-inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
-    out[0] = sum(a);
-    out[1] = sum(b);
-    out[2] = sum(c);
-    out[3] = sum(d);
-}
 
 inline float largest(Vec a) {
     const float x = a.v[0] > a.v[1] ? a.v[0] : a.v[1];

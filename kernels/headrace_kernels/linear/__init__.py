@@ -3,7 +3,6 @@
 bfloat16 has no type in numpy: arrays of it are uint16, the bits.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,11 +100,3 @@ def panel_bytes(in_features: int, dtype: int) -> int:
 def element_size(dtype: int) -> int:
     """Bytes of an element."""
     return {FLOAT32: 4, BFLOAT16: 2}[dtype]
-
-
-def stacked_panels(heights: Sequence[int]) -> list[int]:
-    """Where matrices of these heights begin when each takes whole panels; the last entry is the end."""
-    starts = [0]
-    for height in heights:
-        starts.append(starts[-1] + num_panels(height))
-    return starts

@@ -10,12 +10,7 @@ inline float to_float(float value) { return value; }
 inline float to_float(BFloat16 value) { return widen(value); }
 
 inline void from_float(float value, float& to) { to = value; }
-inline void from_float(float value, BFloat16& to) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof bits);
-    // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
-    to.bits = value != value ? 0x7fc0 : static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+inline void from_float(float value, BFloat16& to) { to = narrow(value); }
 
 // One panel of 16 rows of `from`, each of k elements; rows from `rows` on are zeros.
 template <class From, class T>

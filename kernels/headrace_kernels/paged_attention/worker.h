@@ -77,11 +77,6 @@ public:
         }
     }
 
-    // Rows of a task with so many queries of one KV head: whole tiles, for those past the end are computed too.
-    static int64_t rows_of_head(const Batch& batch, int64_t queries) {
-        return round_up(queries * batch.group(), kTileRows);
-    }
-
     // Rows of a task with all its KV heads.
     static int64_t padded_rows(const Batch& batch, int64_t most_rows) {
         return round_up(most_rows, kTileRows) + kTileRows * batch.num_kv_heads;

@@ -25,7 +25,7 @@ inline float from_bits(uint32_t bits) {
 }
 
 inline float element(float a) { return a; }
-inline float element(BFloat16 a) { return from_bits(static_cast<uint32_t>(a.bits) << 16); }
+inline float element(BFloat16 a) { return headrace::HEADRACE_ISA::widen(a); }
 
 // The first `count` of x, then zeros.
 template <class T>

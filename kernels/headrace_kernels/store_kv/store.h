@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../cpu/product.h"
+#include "../paged_attention/tile.h"
 
 namespace headrace::HEADRACE_ISA {
 
@@ -65,12 +66,11 @@ struct KvCache {
     // `last`: nothing of the row lies behind this position. What attention reads with weights of zero must be finite:
     // the rest of the last line, and where products take whole tiles, the rest of the tile.
     void store_value(int64_t block, int64_t position, bool last, int64_t head, const T* value) const {
-        constexpr int64_t kTileKeys = 32;  // kTile of paged_attention
         const int64_t offset = position % block_size;
         const KvBlock<T> to = at(block, head);
         to.store_value(offset, value, last);
         if (!kWholeTiles || !last) return;
-        const int64_t tile = block_size < kTileKeys ? block_size : kTileKeys;
+        const int64_t tile = block_size < kTile ? block_size : kTile;
         to.clear_values(round_up(offset + 1, kPack<T>), round_up(offset + 1, tile));
     }
 };

@@ -38,8 +38,7 @@ class CpuCompute:
         self.weights = weights
         self.times: Times | None = None  # steps add to it what their operations took
         self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim)
-        element = np.dtype(ELEMENT[weights.dtype]).itemsize
-        self.kv_bytes_per_token = 2 * len(config.layers) * self._block_shape[1] * self._block_shape[3] * element
+        self.kv_bytes_per_token = config.kv_bytes_per_token(np.dtype(ELEMENT[weights.dtype]).itemsize)
         self._cache: Sequence[KvLayer] = ()
         self.decoder: Decoder | None = None  # from Warmup on
         self._last_token: NDArray[np.int64] = np.empty(0, np.int64)

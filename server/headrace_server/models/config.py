@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from headrace_kernels.kv_cache import padded_head_dim
 from headrace_server.layers.rope_parameters import RopeParameters
 
 
@@ -50,5 +51,5 @@ class ModelConfig:
         return self.rope.max_positions
 
     def kv_bytes_per_token(self, element_size: int) -> int:
-        """Bytes of keys and values of one token in all layers."""
-        return 2 * len(self.layers) * self.num_kv_heads * self.head_dim * element_size
+        """Bytes that one token takes in the caches of all layers, where heads are padded."""
+        return 2 * len(self.layers) * self.num_kv_heads * padded_head_dim(self.head_dim) * element_size
