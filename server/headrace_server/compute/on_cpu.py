@@ -60,10 +60,12 @@ class CpuCompute:
 
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._cache[0].keys.shape[0] if self._cache else 0)
-        for source, target in pairs.tolist():
-            for layer in self._cache:
-                layer.keys[target] = layer.keys[source]
-                layer.values[target] = layer.values[source]
+        if len(pairs) == 0:
+            return
+        sources, targets = pairs.T
+        for layer in self._cache:
+            layer.keys[targets] = layer.keys[sources]
+            layer.values[targets] = layer.values[sources]
 
     def compute(self, laid_out: StepRows, rows: Rows) -> Computed:
         began = time.perf_counter_ns()
