@@ -1,5 +1,6 @@
 """Which implementation a call uses."""
 
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -8,28 +9,45 @@ from torch import Tensor
 from headrace_kernels import native
 from headrace_kernels.checks import ArgumentError
 
-Backend = Literal["cpu", "reference"]
-"""`cpu` is the C++ library, `reference` plain torch on whatever device the tensors are."""
+Backend = Literal["cpu", "triton", "reference"]
+"""`cpu` is the C++ library, `triton` the GPU's kernels, `reference` plain torch on whatever device the tensors are."""
 
 DTYPES = {torch.float32: native.FLOAT32, torch.bfloat16: native.BFLOAT16}
 """What the C++ library computes with, and the numbers that say so to it."""
 
 
-def use_cpu_backend(backend: Backend | None, tensor: Tensor, *, supported: bool = True) -> bool:
-    """Whether to call the C++ library for operations on tensors like `tensor`.
+def choose(backend: Backend | None, tensor: Tensor, *, cpu: bool = True, triton: bool = True) -> Backend:
+    """Who does an operation on tensors like `tensor`. `cpu`, `triton`: whether each can do it, as far as the operation
+    itself is concerned.
 
-    None asks for it whenever it can: the tensor is on the CPU, float32 or bfloat16, the library loads, and
-    `supported`, the operation's own condition, holds. Naming "cpu" where it can't is an `ArgumentError`.
+    None asks for the fastest that can: on the CPU the C++ library, if it loads and the tensor is float32 or bfloat16;
+    elsewhere Triton, if it is installed. Naming one that can't is an `ArgumentError`. Triton computes on CPU tensors
+    too when it interprets (TRITON_INTERPRET=1), but only where it is named.
     """
     if backend == "reference":
-        return False
-    able = supported and tensor.is_cpu and tensor.dtype in DTYPES
+        return backend
+    able = {
+        "cpu": cpu and tensor.is_cpu and tensor.dtype in DTYPES,
+        "triton": triton and (not tensor.is_cpu or _interpreting()),
+    }
     if backend is None:
-        return able and native.available()
-    if backend != "cpu":
-        raise ArgumentError(f"backend: expected 'cpu', 'reference' or None, got {backend!r}")
-    if not able:
-        raise ArgumentError(f"backend: 'cpu' can't do {tensor.dtype} of shape {list(tensor.shape)} on {tensor.device}")
-    if not native.available():
+        if tensor.is_cpu:
+            return "cpu" if able["cpu"] and native.available() else "reference"
+        return "triton" if able["triton"] and find_spec("triton") is not None else "reference"
+    if backend not in able:
+        raise ArgumentError(f"backend: expected 'cpu', 'triton', 'reference' or None, got {backend!r}")
+    if not able[backend]:
+        raise ArgumentError(
+            f"backend: '{backend}' can't do {tensor.dtype} of shape {list(tensor.shape)} on {tensor.device}"
+        )
+    if backend == "cpu" and not native.available():
         raise ArgumentError(f"backend: 'cpu' is not available: {native.why_unavailable()}")
-    return True
+    return backend
+
+
+def _interpreting() -> bool:
+    if find_spec("triton") is None:
+        return False
+    from headrace_kernels.gpu.launch import interpreting
+
+    return interpreting()

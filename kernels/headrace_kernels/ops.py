@@ -1,6 +1,6 @@
 """The operations on torch tensors. Each takes `backend=None`, which means the fastest one that can do it."""
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import ArgumentError
 from headrace_kernels.gumbel_noise import gumbel_noise
 from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
@@ -15,6 +15,7 @@ __all__ = [
     "ArgumentError",
     "Backend",
     "add_rms_norm",
+    "choose",
     "default_block_size",
     "gumbel_noise",
     "kv_cache_shape",
@@ -23,5 +24,4 @@ __all__ = [
     "rotary_embedding",
     "silu_and_mul",
     "store_kv",
-    "use_cpu_backend",
 ]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import FLOATS, ArgumentError, dense, expect
 from headrace_kernels.kv_cache import is_block_size, padded_head_dim
 from headrace_kernels.paged_attention import cpu, reference
@@ -62,7 +62,8 @@ def paged_attention(
     if sliding_window is not None and sliding_window < 1:
         raise ArgumentError(f"sliding_window: expected at least 1 or None, got {sliding_window}")
     supported = is_block_size(block_size) and k_cache.is_contiguous() and v_cache.is_contiguous()
-    run = cpu.paged_attention if use_cpu_backend(backend, query, supported=supported) else reference.paged_attention
+    able = choose(backend, query, cpu=supported, triton=False)
+    run = cpu.paged_attention if able == "cpu" else reference.paged_attention
     return run(
         dense(query),
         k_cache,

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from headrace_kernels.backends import DTYPES, Backend, use_cpu_backend
+from headrace_kernels.backends import DTYPES, Backend, choose
 from headrace_kernels.checks import FLOATS, dense, expect
 from headrace_kernels.rms_norm import cpu, reference
 
@@ -24,7 +24,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, *, backend: Backend | None =
     size = weight.shape[-1]
     expect(weight, "weight", (size,), FLOATS, x)
     expect(x, "x", (*x.shape[:-1], size), FLOATS)
-    if use_cpu_backend(backend, x, supported=_cpu_supports(x, weight)):
+    if choose(backend, x, cpu=_cpu_supports(x, weight), triton=False) == "cpu":
         return cpu.rms_norm(dense(x), weight.contiguous(), eps)
     return reference.rms_norm(x, weight, eps)
 
@@ -50,7 +50,7 @@ def add_rms_norm(
     expect(weight, "weight", (size,), FLOATS, x)
     expect(x, "x", (None, size), FLOATS)
     expect(residual, "residual", x.shape, FLOATS, x)
-    if use_cpu_backend(backend, x, supported=_cpu_supports(x, weight) and _cpu_supports(residual, weight)):
+    if choose(backend, x, cpu=_cpu_supports(x, weight) and _cpu_supports(residual, weight), triton=False) == "cpu":
         return cpu.add_rms_norm(dense(x), dense(residual), weight.contiguous(), eps)
     return reference.add_rms_norm(x, residual, weight, eps)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import FLOATS, ArgumentError, expect, expect_dense, expect_range
 from headrace_kernels.rotary_embedding import cpu, reference
 
@@ -36,7 +36,7 @@ def rotary_embedding(
     max_positions, rotary_dim = cos_sin.shape
     if rotary_dim % 2 or rotary_dim > head_dim:
         raise ArgumentError(f"cos_sin: rotary_dim {rotary_dim} must be even and at most head_dim {head_dim}")
-    if use_cpu_backend(backend, query):
+    if choose(backend, query, triton=False) == "cpu":
         cpu.rotary_embedding(query, key, cos_sin.contiguous(), positions.contiguous())
     else:
         expect_range(positions, "positions", 0, max_positions)

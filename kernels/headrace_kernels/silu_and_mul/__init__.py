@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import FLOATS, ArgumentError, dense, expect
 from headrace_kernels.silu_and_mul import cpu, reference
 
@@ -20,6 +20,6 @@ def silu_and_mul(gate_up: Tensor, *, backend: Backend | None = None) -> Tensor:
     expect(gate_up, "gate_up", (None, None), FLOATS)
     if gate_up.shape[1] % 2:
         raise ArgumentError(f"gate_up: expected an even second axis, got {gate_up.shape[1]}")
-    if use_cpu_backend(backend, gate_up):
+    if choose(backend, gate_up, triton=False) == "cpu":
         return cpu.silu_and_mul(dense(gate_up))
     return reference.silu_and_mul(gate_up)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.backends import Backend, use_cpu_backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import dense, expect
 from headrace_kernels.kv_cache import padded_head_dim
 from headrace_kernels.store_kv import cpu, reference
@@ -42,7 +42,7 @@ def store_kv(
     expect(query_starts, "query_starts", (num_rows + 1,), torch.int32, key)
     expect(context_lengths, "context_lengths", (num_rows,), torch.int32, key)
     supported = k_cache.is_contiguous() and v_cache.is_contiguous() and head_dim <= cpu.MOST_HEAD_DIM
-    run = cpu.store_kv if use_cpu_backend(backend, key, supported=supported) else reference.store_kv
+    run = cpu.store_kv if choose(backend, key, cpu=supported, triton=False) == "cpu" else reference.store_kv
     run(
         dense(key),
         dense(value),
