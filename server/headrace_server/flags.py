@@ -29,6 +29,7 @@ class ServeFlags:
     num_threads: int
     device: str
     memory_fraction: float  # of a GPU's memory, for everything together
+    cuda_graphs: tuple[int, ...] | None  # decode rows of each graph; None: what suits; empty: no graphs
     stretch: Stretch | None  # of the positions; None: as config.json says
     parent_pid: int | None  # this process ends when that one does
     owns_socket_directory: bool  # it was made for the socket alone, so it goes with it
@@ -71,11 +72,20 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
         memory_fraction=arguments.cuda_memory_fraction,
+        cuda_graphs=_graphs(arguments.cuda_graphs),
         stretch=_stretch(arguments),
         parent_pid=arguments.parent_pid,
         owns_socket_directory=arguments.uds_owner == "launcher",
         json_output=arguments.json_output,
     )
+
+
+def _graphs(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if not all(number.strip().isdecimal() for number in text.split(",")):
+        raise ConfigError(f"--cuda-graphs '{text}' must be numbers of rows, such as 1,2,4,8, or 0 for no graphs")
+    return tuple(size for size in map(int, text.split(",")) if size)
 
 
 def _stretch(arguments: argparse.Namespace) -> Stretch | None:
@@ -112,6 +122,11 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         help="share of a GPU's memory that weights, KV cache and computation may take together (default 1)",
+    )
+    add(
+        "--cuda-graphs",
+        metavar="ROWS,…",
+        help="decode steps of so many rows are recorded as graphs; 0: none (default: what suits the largest batch)",
     )
     add("--rope-scaling", choices=STRETCHES, help="stretch the positions this way, whatever config.json says")
     add("--rope-factor", type=float, help="how many times the trained positions a sequence may have (default 1)")

@@ -11,6 +11,7 @@ from headrace_kernels import native
 from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
 from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
 from headrace_server.compute.interface import Compute
+from headrace_server.devices.interface import Device
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
@@ -68,17 +69,25 @@ def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_nam
     import torch
 
     from headrace_server.attention.paged import PagedAttention
-    from headrace_server.compute.on_torch import TorchCompute
+    from headrace_server.compute.on_torch import TorchCompute, TorchOptions
+    from headrace_server.devices.host import HostDevice
     from headrace_server.models.registry import model_class
     from headrace_server.weights.safetensors import Checkpoint
 
-    device, dtype = torch.device(device_name), getattr(torch, dtype_name)
-    if device.type == "cpu":
+    dtype = getattr(torch, dtype_name)
+    device: Device
+    if device_name == "cpu":
         torch.set_num_threads(flags.num_threads)
-    backend = PagedAttention(config.num_kv_heads, config.head_dim, _block_size(flags, config, device.type), device)
-    with Checkpoint(flags.model_dir, dtype, device, config.sizes) as checkpoint:
-        model = model_class(config)(config, checkpoint, backend, device)
-    return TorchCompute(model, backend, dtype, device, flags.memory_fraction)
+        device = HostDevice()
+    else:
+        from headrace_server.devices.cuda import CudaDevice
+
+        device = CudaDevice(torch.device(device_name).index)
+    place = device.torch_device
+    backend = PagedAttention(config.num_kv_heads, config.head_dim, _block_size(flags, config, place.type), place)
+    with Checkpoint(flags.model_dir, dtype, place, config.sizes) as checkpoint:
+        model = model_class(config)(config, checkpoint, backend, place)
+    return TorchCompute(model, backend, dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs))
 
 
 def _decoder_can(config: ModelConfig) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from headrace_server.errors import CapacityError
 
 CPU_SHARE = 0.5  # of available memory: the router, the page cache and everybody else live there too
-GPU_SHARE = 0.9  # of free memory: a forward pass needs the rest
+GPU_SHARE = 0.95  # of what is free beside what steps need: memory gets fragmented, and every graph takes a little
 MIB = 2**20
 
 

@@ -4,7 +4,8 @@ The logits at position p tell of token p + 1, which may come with the next chunk
 The head runs over SLICE positions at a time, so its logits take 128 rows of memory however long the prompt is.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,29 +16,45 @@ from headrace_server.step import Floats, Ints
 SLICE = 128  # rows of logits
 
 
-def prompt_logprobs(logprobs: Callable[[Ints, Ints], Floats], laid_out: StepRows, rows: Rows) -> dict[int, Floats]:
-    """Row → one value per position of its chunk, NaN where nothing comes before.
+@dataclass(frozen=True, slots=True)
+class AskedChunk:
+    """One chunk of a row that wants log-probabilities."""
 
-    logprobs(tokens, following): of following[i], given what the model made of the batch's token tokens[i]; at most
-    SLICE at once
-    """
-    chunks = laid_out.rows[: laid_out.num_chunks]
-    asked = np.flatnonzero(rows.sampling.prompt_logprobs[chunks]).tolist()
+    row: int
+    epoch: int
+    num_tokens: int
+    first_token: int  # where in the batch the chunk begins
+    following: Ints  # the prompt's tokens after each of the chunk's; one fewer at the end of the prompt
+
+    def slices(self) -> Iterator[tuple[Ints, Ints]]:
+        """(tokens, following): of following[i] the log-probability is wanted, given what the model made of the batch's
+        token tokens[i]; at most SLICE at once."""
+        for start in range(0, len(self.following), SLICE):
+            some = self.following[start : start + SLICE]
+            yield np.arange(self.first_token + start, self.first_token + start + len(some)), some
+
+
+def asked_chunks(laid_out: StepRows, rows: Rows) -> list[AskedChunk]:
+    """Before the step counts as computed: prompts are kept until then."""
     ends = np.cumsum(laid_out.num_tokens)
-    values = {}
-    for place in asked:
+    found = []
+    for place in np.flatnonzero(rows.sampling.prompt_logprobs[laid_out.rows[: laid_out.num_chunks]]).tolist():
         row, start, count = (int(column[place]) for column in (laid_out.rows, laid_out.starts, laid_out.num_tokens))
         following = rows.tokens[row][start + 1 : start + count + 1]
-        told = _in_slices(logprobs, np.arange(int(ends[place]) - count, int(ends[place])), following)
-        values[row] = np.concatenate(([rows.next_logprob[row]], told[: count - 1])).astype(np.float32)
-        rows.next_logprob[row] = told[count - 1] if len(told) == count else np.nan
+        found.append(AskedChunk(row, int(rows.epoch[row]), count, int(ends[place]) - count, following))
+    return found
+
+
+def prompt_logprobs(chunks: list[AskedChunk], told: list[Floats], rows: Rows) -> dict[int, Floats]:
+    """Row → one value per position of its chunk, NaN where nothing comes before.
+
+    told[i]: chunk i's values of `following`. Steps come here in their order, for each leaves a value to the next.
+    """
+    values = {}
+    for chunk, known in zip(chunks, told, strict=True):
+        if not rows.held[chunk.row] or rows.epoch[chunk.row] != chunk.epoch:
+            continue  # its holder left while the step ran
+        before = rows.next_logprob[chunk.row]
+        values[chunk.row] = np.concatenate(([before], known[: chunk.num_tokens - 1])).astype(np.float32)
+        rows.next_logprob[chunk.row] = known[-1] if len(known) == chunk.num_tokens else np.nan
     return values
-
-
-def _in_slices(logprobs: Callable[[Ints, Ints], Floats], tokens: Ints, following: Ints) -> Floats:
-    """[len(following)]; of `tokens` the first so many are used."""
-    parts = [np.empty(0, np.float32)]
-    for start in range(0, len(following), SLICE):
-        some = following[start : start + SLICE]
-        parts.append(logprobs(tokens[start : start + len(some)], some))
-    return np.concatenate(parts)

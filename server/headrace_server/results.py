@@ -1,78 +1,89 @@
 """Puts what the healthy rows gave back among all rows of the step, failed ones included."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace_server.batch import StepRows
+from headrace_server.rows import Rows
 from headrace_server.sampling.samples import Samples
-from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Floats, Ints, Step, StepResult
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """What the healthy rows of a step gave."""
+class Report:
+    """What a step's result must hold. Taken when the step is launched: when it lands, a row may be somebody else's."""
 
-    samples: Samples | None  # None: no row samples
-    prompt_logprobs: dict[int, Floats]
-    forward_us: int
-    sampling_us: int
+    rows: Ints  # [rows] in the step's order
+    epochs: Ints  # [rows] who held them
+    sampling_rows: Ints  # [samples]
+    logprobs: NDArray[np.bool_]  # [samples] its log-probability is wanted
+    top_n: Ints  # [samples]
+    prompt_chunks: dict[int, int]  # row → tokens, of chunks whose log-probabilities are wanted
+
+    @staticmethod
+    def of(laid_out: StepRows, rows: Rows) -> "Report":
+        """What the rows ask for now."""
+        sampling_rows = laid_out.rows[laid_out.sampling]
+        chunks = laid_out.rows[: laid_out.num_chunks]
+        asked = rows.sampling.prompt_logprobs[chunks]
+        return Report(
+            laid_out.rows,
+            rows.epoch[laid_out.rows],
+            sampling_rows,
+            rows.sampling.logprobs[sampling_rows],
+            rows.sampling.top_n[sampling_rows],
+            dict(zip(chunks[asked].tolist(), laid_out.num_tokens[: len(chunks)][asked].tolist(), strict=True)),
+        )
+
+    def still_held(self, rows: Rows) -> NDArray[np.bool_]:
+        """[rows] Which rows have the holder that they had."""
+        return rows.held[self.rows] & (rows.epoch[self.rows] == self.epochs)
 
 
 def collect(
     step: Step,
-    laid_out: StepRows,
-    healthy: StepRows,
-    computed: Computed,
+    report: Report,
+    computed_rows: Ints,
+    samples: Samples | None,
+    prompt_logprobs: Mapping[int, Floats],
     failures: dict[int, str],
-    state: SamplingState,
 ) -> StepResult:
-    """The step's result, in the order of all its rows. `failures` also names healthy rows that could not sample."""
-    sampling_rows = laid_out.rows[laid_out.sampling]
+    """The step's result, in the order of all its rows. `samples` are of computed_rows, a subsequence of those that
+    sample; None: there are none. `failures` may also name rows that were computed."""
     result = StepResult(
-        step.number,
-        prompt_logprobs=_prompt_logprobs(laid_out, computed.prompt_logprobs, failures, state),
-        row_errors=failures,
-        forward_us=computed.forward_us,
-        sampling_us=computed.sampling_us,
+        step.number, prompt_logprobs=_prompt_logprobs(report, prompt_logprobs, failures), row_errors=failures
     )
-    failed = np.isin(sampling_rows, list(failures)) if failures else np.zeros(len(sampling_rows), np.bool_)
-    computed_rows = healthy.rows[healthy.sampling]
-    _place_samples(result, sampling_rows, computed_rows, computed.samples, state)
+    failed = np.isin(report.sampling_rows, list(failures)) if failures else np.zeros(len(report.logprobs), np.bool_)
+    _place_samples(result, report, computed_rows, samples)
     result.token_ids[failed] = 0
     result.logprobs[failed] = np.nan
-    result.logprobs = result.logprobs[state.logprobs[sampling_rows]]
+    result.logprobs = result.logprobs[report.logprobs]
     return result
 
 
-def _place_samples(
-    result: StepResult, sampling_rows: Ints, computed_rows: Ints, samples: Samples | None, state: SamplingState
-) -> None:
-    """Fill the arrays of `sampling_rows` from those of `computed_rows`, a subsequence."""
-    top_n = state.top_n[sampling_rows]
-    result.token_ids = np.zeros(len(sampling_rows), np.int64)
-    result.logprobs = np.full(len(sampling_rows), np.nan, np.float32)
-    result.top_ids = np.zeros(int(top_n.sum()), np.int64)
-    result.top_logprobs = np.full(int(top_n.sum()), np.nan, np.float32)
+def _place_samples(result: StepResult, report: Report, computed_rows: Ints, samples: Samples | None) -> None:
+    num_top = int(report.top_n.sum())
+    result.token_ids = np.zeros(len(report.sampling_rows), np.int64)
+    result.logprobs = np.full(len(report.sampling_rows), np.nan, np.float32)
+    result.top_ids = np.zeros(num_top, np.int64)
+    result.top_logprobs = np.full(num_top, np.nan, np.float32)
     if samples is None:
         return
-    present = np.isin(sampling_rows, computed_rows)
+    present = np.isin(report.sampling_rows, computed_rows)
     result.token_ids[present] = samples.ids
     result.logprobs[present] = samples.logprobs
-    top_present = np.repeat(present, top_n)
+    top_present = np.repeat(present, report.top_n)
     result.top_ids[top_present] = samples.top_ids
     result.top_logprobs[top_present] = samples.top_logprobs
 
 
-def _prompt_logprobs(
-    laid_out: StepRows, values: dict[int, Floats], failures: dict[int, str], state: SamplingState
-) -> Floats:
+def _prompt_logprobs(report: Report, values: Mapping[int, Floats], failures: dict[int, str]) -> Floats:
     """Of the chunks that asked, one after the other; NaN for those of failed rows."""
     parts = [np.empty(0, np.float32)]
-    for place in range(laid_out.num_chunks):
-        row = int(laid_out.rows[place])
-        if state.prompt_logprobs[row]:
-            missing = np.full(int(laid_out.num_tokens[place]), np.nan, np.float32)
-            parts.append(missing if row in failures else values.get(row, missing))
+    for row, num_tokens in report.prompt_chunks.items():
+        missing = np.full(num_tokens, np.nan, np.float32)
+        parts.append(missing if row in failures else values.get(row, missing))
     return np.concatenate(parts)

@@ -1,19 +1,46 @@
-"""Runs steps: rows → batch → model → samples → rows. All of it happens on the model thread, one step at a time."""
+"""Runs steps: rows → batch → model → samples → rows.
+
+Steps are launched on the model thread, one after the other. Where the device works on while the host does something
+else, a step is landed by another thread, and the next one is launched before that: sampled tokens stay on the device.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headrace_server.batch import StepRows, find_failures, lay_out
-from headrace_server.compute.interface import Compute, Computed, PoolPlan
+from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.errors import ProtocolError
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
-from headrace_server.results import collect
+from headrace_server.prompt_logprobs import AskedChunk, asked_chunks, prompt_logprobs
+from headrace_server.results import Report, collect
 from headrace_server.rows import Rows
 from headrace_server.sampling.samples import Samples
-from headrace_server.step import Filter, Step, StepResult
+from headrace_server.step import Filter, Ints, Step, StepResult
 
 IMPOSSIBLE = "the model's logits are not finite, so no token can be chosen"
 NO_POOL = PoolPlan(0, 0, 0, 0)
+NOTHING = Computed(None, [], 0, 0)
+
+Landing = Callable[[], StepResult]
+"""Waits for a launched step's end. Once, steps in their order; any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step between launch and landing."""
+
+    step: Step
+    rows: Rows
+    laid_out: StepRows
+    healthy: StepRows
+    asked: list[AskedChunk]
+    report: Report
+    failures: dict[int, str]  # known at launch
+    launched: Launched | None  # None: no row could be computed
 
 
 class Runner:
@@ -23,6 +50,7 @@ class Runner:
         self.compute = compute
         self._plan = NO_POOL
         self._rows = Rows(0, self.config.vocab_size)
+        self._lock = threading.Lock()  # of the rows: the thread that lands looks at them too
 
     @property
     def config(self) -> ModelConfig:
@@ -45,56 +73,100 @@ class Runner:
 
     def filter(self, ended: Filter) -> None:
         """Forget the sampling state of rows whose epoch ended."""
-        self._rows.filter(ended)
+        with self._lock:
+            self._rows.filter(ended)
 
     def fail_all(self, why: str) -> None:
         """A message could not be read, and any row may have been in it."""
-        for row in np.flatnonzero(self._rows.held).tolist():
-            self._rows.fail(row, why)
+        with self._lock:
+            for row in np.flatnonzero(self._rows.held).tolist():
+                self._rows.fail(row, why)
+
+    def improve(self) -> bool:
+        """Use a quiet moment to make later steps faster. False: there is nothing more to do."""
+        return self.compute.improve()
 
     def execute(self, step: Step) -> StepResult:
-        """Run one step. Never raises: what fails is in the result, and the rows that it left undefined stay failed."""
-        laid_out = None
-        try:
-            for new in step.new_rows:
-                self._rows.admit(new)
-            laid_out = lay_out(step, self._rows)
-            self.compute.copy_blocks(step.copies)
-            return self._run(step, laid_out)
-        except ProtocolError as error:
-            return self._failed(step, str(error))
-        except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
-            LOGGER.exception("step %d failed", step.number)
-            return self._failed(step, f"{type(error).__name__}: {error}", laid_out)
+        """Run one step to its end."""
+        return self.launch(step)()
 
-    def _run(self, step: Step, laid_out: StepRows) -> StepResult:
+    def launch(self, step: Step) -> Landing:
+        """Begin one step. Never raises: what fails is in the result, and rows that it left undefined stay failed."""
+        with self._lock:
+            laid_out = None
+            try:
+                for new in step.new_rows:
+                    self._rows.admit(new)
+                laid_out = lay_out(step, self._rows)
+                self.compute.copy_blocks(step.copies)
+                flight = self._launch(step, laid_out)
+            except ProtocolError as error:
+                return _landed(self._failed(step, laid_out, str(error)))
+            except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
+                LOGGER.exception("step %d failed", step.number)
+                return _landed(self._failed(step, laid_out, f"{type(error).__name__}: {error}"))
+        return lambda: self._land(flight)
+
+    def _launch(self, step: Step, laid_out: StepRows) -> _Flight:
         rows, plan = self._rows, self._plan
         failures = find_failures(laid_out, rows, self.compute.block_size, plan.num_blocks, plan.served_positions)
         for row, why in failures.items():
             rows.fail(row, why)
         healthy = laid_out if not failures else laid_out.take(~np.isin(laid_out.rows, list(failures)))
-        computed = self.compute.compute(healthy, rows) if len(healthy.rows) else Computed(None, {}, 0, 0)
-        failures |= self._impossible(healthy, computed.samples)
-        result = collect(step, laid_out, healthy, computed, failures, rows.sampling)
+        asked = asked_chunks(healthy, rows)
+        launched = self.compute.launch(healthy, asked, rows) if len(healthy.rows) else None
+        flight = _Flight(step, rows, laid_out, healthy, asked, Report.of(laid_out, rows), failures, launched)
         rows.advance(laid_out.rows, laid_out.num_tokens, laid_out.sampling)
-        return result
+        return flight
 
-    def _impossible(self, healthy: StepRows, samples: Samples | None) -> dict[int, str]:
+    def _land(self, flight: _Flight) -> StepResult:
+        step, rows = flight.step, flight.rows
+        try:
+            computed = flight.launched.land() if flight.launched is not None else NOTHING
+        except Exception as error:
+            LOGGER.exception("step %d failed", step.number)
+            with self._lock:
+                why = f"{type(error).__name__}: {error}"
+                return _fail_step(step, rows, flight.report.rows[flight.report.still_held(rows)], why)
+        with self._lock:
+            sampled = flight.healthy.rows[flight.healthy.sampling]
+            failures = flight.failures | self._failed_since(flight) | self._impossible(flight, computed.samples)
+            prompts = prompt_logprobs(flight.asked, computed.told, rows)
+            result = collect(step, flight.report, sampled, computed.samples, prompts, failures)
+        return replace(result, forward_us=computed.forward_us, sampling_us=computed.sampling_us)
+
+    def _failed_since(self, flight: _Flight) -> dict[int, str]:
+        """Rows that were found to have failed in the step before, when this one had been launched already."""
+        held = flight.report.rows[flight.report.still_held(flight.rows)]
+        return {row: flight.rows.failures[row] for row in held[flight.rows.failed[held]].tolist()}
+
+    def _impossible(self, flight: _Flight, samples: Samples | None) -> dict[int, str]:
         """Rows that could not sample fail from here on."""
         if samples is None or bool(samples.possible.all()):
             return {}
-        rows = healthy.rows[healthy.sampling][~samples.possible].tolist()
-        for row in rows:
-            self._rows.fail(row, IMPOSSIBLE)
-        return dict.fromkeys(rows, IMPOSSIBLE)
+        impossible = flight.healthy.rows[flight.healthy.sampling][~samples.possible]
+        held = flight.report.rows[flight.report.still_held(flight.rows)]
+        for row in np.intersect1d(impossible, held).tolist():
+            flight.rows.fail(row, IMPOSSIBLE)
+        return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
 
-    def _failed(self, step: Step, why: str, laid_out: StepRows | None = None) -> StepResult:
-        """The whole step failed: every row of it that is held fails until a new request takes it."""
+    def _failed(self, step: Step, laid_out: StepRows | None, why: str) -> StepResult:
+        """The whole step could not be launched."""
         rows = self._rows
         named = np.concatenate((step.chunk_rows, step.decode_rows))
-        for row in np.unique(named[named < rows.max_rows]).tolist():
-            if rows.held[row]:
-                rows.fail(row, f"step {step.number} failed: {why}")
+        inside = np.unique(named[named < rows.max_rows])
+        result = _fail_step(step, rows, inside[rows.held[inside]], why)
         if laid_out is not None:
             rows.advance(laid_out.rows, laid_out.num_tokens, laid_out.sampling)
-        return StepResult(step.number, error=why)
+        return result
+
+
+def _fail_step(step: Step, rows: Rows, held: Ints, why: str) -> StepResult:
+    """Every row of it that is held fails until a new request takes it."""
+    for row in held.tolist():
+        rows.fail(row, f"step {step.number} failed: {why}")
+    return StepResult(step.number, error=why)
+
+
+def _landed(result: StepResult) -> Landing:
+    return lambda: result

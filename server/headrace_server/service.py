@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace_server.errors import HeadraceError, ProtocolError, one_line
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.memory import Limits
-from headrace_server.model_thread import ModelThread
+from headrace_server.model_thread import Later, ModelThread
 from headrace_server.pb import shard_pb2 as pb
 from headrace_server.pb.shard_pb2_grpc import ShardServicer
 from headrace_server.session import Sessions, Work
@@ -72,6 +73,7 @@ class ShardService(ShardServicer):
         )
         report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits)))
         self._warm = True
+        self._model.when_quiet(runner.improve)
         return pb.WarmupResponse(
             num_blocks=report.num_blocks,
             pool_bytes=report.pool_bytes,
@@ -122,7 +124,21 @@ class ShardService(ShardServicer):
                 return wire.render_result(unreadable, sequence, waited_us)
 
             return refuse
-        return lambda waited_us: wire.render_result(runner.execute(step), sequence, waited_us)
+
+        def execute(waited_us: int) -> Any:
+            launched_ns = time.monotonic_ns()
+            land = runner.launch(step)
+
+            def landed() -> pb.StepResult:
+                result = land()
+                # What it neither waited for us nor took, it waited for the step before it on the device.
+                spent = (time.monotonic_ns() - launched_ns) // 1000
+                behind = max(spent - result.forward_us - result.sampling_us, 0) if runner.compute.overlaps else 0
+                return wire.render_result(result, sequence, waited_us + behind)
+
+            return Later(landed) if runner.compute.overlaps else landed()
+
+        return execute
 
     def _filter(self, message: pb.FilterRows) -> Work:
         runner = self._loaded.result()

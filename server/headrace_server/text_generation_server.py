@@ -71,6 +71,7 @@ def _memory_and_positions(environ: Mapping[str, str]) -> list[str]:
     """What the launcher tells its shards by variables."""
     names = {
         "CUDA_MEMORY_FRACTION": "--cuda-memory-fraction",
+        "CUDA_GRAPHS": "--cuda-graphs",
         "ROPE_SCALING": "--rope-scaling",
         "ROPE_FACTOR": "--rope-factor",
     }

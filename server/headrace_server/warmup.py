@@ -1,4 +1,6 @@
-"""Agrees on the size of the KV pool, allocates it, and runs the largest prompt step that it may be asked for."""
+"""Agrees on the size of the KV pool, allocates it, and runs the largest prompt step that it may be asked for.
+
+On a GPU that is done twice: first with a small pool, to see what steps need beside it."""
 
 import time
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from headrace_server.log import LOGGER
 from headrace_server.memory import MIB, Limits, pool_size
 from headrace_server.runner import Runner
 from headrace_server.sampling.parameters import SamplingParameters
-from headrace_server.step import NewRow, Step
+from headrace_server.step import Ints, NewRow, Step
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,17 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     Raises CapacityError, with both numbers, if what is asked does not fit.
     """
     runner.free_pool()
-    available, share = runner.compute.available()
-    block_size, max_positions = runner.compute.block_size, runner.config.max_positions
-    block_bytes = block_size * runner.compute.kv_bytes_per_token
+    compute, max_positions = runner.compute, runner.config.max_positions
+    block_size = compute.block_size
+    block_bytes = block_size * compute.kv_bytes_per_token
+    scratch = compute.worst_case(lambda: _rehearse(runner, limits))
+    runner.free_pool()
+    free, share = compute.available()
+    available = max(free - scratch, 0)
     num_blocks = pool_size(limits, available, share, block_size, block_bytes, max_positions)
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
-    step_tokens = limits.max_batch_prefill_tokens + limits.max_batch_size
-    runner.prepare(PoolPlan(num_blocks, limits.max_batch_size, served, step_tokens))
-    step_us = _worst_step(runner, limits, num_blocks, served)
+    runner.prepare(_plan(limits, num_blocks, served))
+    step_us = _run(runner, _prompt_step(runner, limits, num_blocks, served))
     LOGGER.info(
         "KV pool: %d blocks of %d tokens, %d MiB of %d MiB available; a prompt step of %d tokens takes %d ms",
         num_blocks,
@@ -50,15 +55,31 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us)
 
 
-def _worst_step(runner: Runner, limits: Limits, num_blocks: int, served: int) -> int:
-    """Microseconds of one step with as many prompt tokens as a step may have. Leaves no row behind."""
-    step = _prompt_step(runner, limits, num_blocks, served)
+def _plan(limits: Limits, num_blocks: int, served: int) -> PoolPlan:
+    step_tokens = limits.max_batch_prefill_tokens + limits.max_batch_size
+    return PoolPlan(num_blocks, limits.max_batch_size, served, step_tokens)
+
+
+def _rehearse(runner: Runner, limits: Limits) -> None:
+    """All that takes memory beside weights and pool, with a pool as small as that allows: the largest prompt step, a
+    token for as many rows as there can be, and what makes steps faster."""
+    max_positions = runner.config.max_positions
+    served = min(limits.max_total_tokens or max_positions, max_positions)
+    num_blocks = -(-limits.max_batch_prefill_tokens // runner.compute.block_size) + limits.max_batch_size
+    runner.prepare(_plan(limits, num_blocks, served))
+    _run(runner, _prompt_step(runner, limits, num_blocks, served))
+    _run(runner, _crowded_step(limits))
+    runner.compute.rehearse()
+
+
+def _run(runner: Runner, step: Step) -> int:
+    """Microseconds of one step. Leaves no row behind."""
     began = time.perf_counter_ns()
     result = runner.execute(step)
     elapsed = (time.perf_counter_ns() - began) // 1000
     runner.reset()
     if problem := result.error or next(iter(result.row_errors.values()), None):
-        raise CapacityError(f"the warm-up step of {limits.max_batch_prefill_tokens} prompt tokens failed: {problem}")
+        raise CapacityError(f"the warm-up step of {step.chunk_tokens.sum()} prompt tokens failed: {problem}")
     return elapsed
 
 
@@ -71,14 +92,26 @@ def _prompt_step(runner: Runner, limits: Limits, num_blocks: int, served: int) -
         lengths.append(min(served, tokens_left, blocks_left * block_size))
         tokens_left -= lengths[-1]
         blocks_left -= -(-lengths[-1] // block_size)
+    return _prompts(np.array(lengths), -(-np.array(lengths) // block_size), SamplingParameters())
+
+
+def _crowded_step(limits: Limits) -> Step:
+    """As many rows as there can be, each sampling in the way that takes most memory."""
+    one = np.ones(limits.max_batch_size, np.int64)
+    parameters = SamplingParameters(
+        temperature=1.0, top_k=50, top_p=0.9, typical_p=0.9, repetition_penalty=1.1, logprobs=True, top_n=5
+    )
+    return _prompts(one, one, parameters)
+
+
+def _prompts(lengths: Ints, blocks: Ints, parameters: SamplingParameters) -> Step:
     rows = np.arange(len(lengths))
-    blocks = -(-np.array(lengths) // block_size)
-    greedy = SamplingParameters()
+    prompts = zip(rows.tolist(), lengths.tolist(), strict=True)
     return Step(
         number=0,
-        new_rows=tuple(NewRow(row, 0, np.zeros(length, np.int64), 0, 0, greedy) for row, length in enumerate(lengths)),
+        new_rows=tuple(NewRow(row, 0, np.zeros(length, np.int64), 0, 0, parameters) for row, length in prompts),
         chunk_rows=rows,
-        chunk_tokens=np.array(lengths),
+        chunk_tokens=lengths,
         decode_rows=np.empty(0, np.int64),
         table_lengths=blocks,
         table_blocks=np.arange(blocks.sum()),

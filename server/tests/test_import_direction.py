@@ -23,6 +23,7 @@ LAYERS = (
     ("rows",),
     ("batch",),
     ("prompt_logprobs", "results", "memory"),
+    ("devices",),
     ("compute",),
     ("runner",),
     ("flags",),

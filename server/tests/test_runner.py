@@ -111,7 +111,7 @@ def test_a_failed_step_fails_its_rows_until_somebody_new_takes_them(
 ) -> None:
     world.step(new={3: (OTHER, GREEDY)}, chunks={3: len(OTHER)}, decodes=[0])
     with monkeypatch.context() as patch:
-        patch.setattr(runner.compute, "compute", lambda *_: (_ for _ in ()).throw(RuntimeError("no memory")))
+        patch.setattr(runner.compute, "launch", lambda *_: (_ for _ in ()).throw(RuntimeError("no memory")))
         failed = world.step(new={5: (OTHER, GREEDY)}, chunks={5: 4}, decodes=[3])
     assert failed.error == "RuntimeError: no memory"
     assert len(failed.token_ids) == 0

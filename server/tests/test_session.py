@@ -40,7 +40,7 @@ class Gate:
         self.entered = threading.Event()
         self.executed: list[Any] = []
         self._open = threading.Event()
-        execute = shard.runner.execute
+        execute = shard.runner.launch
 
         def gated(step: Any) -> Any:
             self.entered.set()
@@ -48,7 +48,7 @@ class Gate:
             self.executed.append(step)
             return execute(step)
 
-        monkeypatch.setattr(shard.runner, "execute", gated)
+        monkeypatch.setattr(shard.runner, "launch", gated)
 
     async def held(self) -> None:
         await asyncio.to_thread(self.entered.wait, 60)

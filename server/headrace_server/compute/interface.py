@@ -1,16 +1,16 @@
 """What a runner needs of whoever computes its steps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from headrace_server.batch import StepRows
 from headrace_server.errors import ProtocolError
 from headrace_server.models.config import ModelConfig
-from headrace_server.results import Computed
+from headrace_server.prompt_logprobs import AskedChunk
 from headrace_server.rows import Rows
-from headrace_server.step import Ints
-
-__all__ = ["Compute", "Computed", "PoolPlan", "check_copies"]
+from headrace_server.sampling.samples import Samples
+from headrace_server.step import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,24 @@ class PoolPlan:
     max_step_tokens: int  # prompt tokens and decode rows of one step
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What the healthy rows of a step gave, on the host."""
+
+    samples: Samples | None  # None: no row samples
+    told: list[Floats]  # of each chunk that asked: log-probabilities of its `following`
+    forward_us: int
+    sampling_us: int
+
+
+class Launched(Protocol):
+    """A step under way."""
+
+    def land(self) -> Computed:
+        """Waits for its end. Any thread, once, steps in their order."""
+        ...
+
+
 class Compute(Protocol):
     """A model on a device, with its KV pool and each row's last token. All of it on the model thread."""
 
@@ -31,9 +49,15 @@ class Compute(Protocol):
     device: str
     block_size: int  # tokens
     kv_bytes_per_token: int
+    overlaps: bool  # `launch` returns before the step has ended, so the next may be launched meanwhile
 
     def available(self) -> tuple[int, float]:
         """Bytes that the pool could take now, without the present one, and the share of them that it may."""
+        ...
+
+    def worst_case(self, run: Callable[[], None]) -> int:
+        """Bytes that steps need beside weights and pool: what `run` needs at its peak. 0, without running it, where the
+        share leaves room enough."""
         ...
 
     def prepare(self, plan: PoolPlan) -> None:
@@ -48,8 +72,16 @@ class Compute(Protocol):
         """Make the second block of each pair [n, 2] a copy of the first. Raises ProtocolError for unknown blocks."""
         ...
 
-    def compute(self, laid_out: StepRows, rows: Rows) -> Computed:
+    def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> Launched:
         """Forward pass and sampling of rows that are known to be computable; at least one."""
+        ...
+
+    def rehearse(self) -> None:
+        """Take the memory that `improve` will need at most, and give it back."""
+        ...
+
+    def improve(self) -> bool:
+        """Make later steps faster, for a moment, while there is nothing else to do. False: there is nothing more."""
         ...
 
 

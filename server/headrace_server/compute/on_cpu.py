@@ -1,7 +1,8 @@
 """The CPU's way: one C++ call for all layers and the head, one for sampling. Numpy arrays; no torch."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from headrace_server.compute.interface import Computed, PoolPlan, check_copies
 from headrace_server.layers.rope_scaling import cos_sin_table
 from headrace_server.memory import CPU_SHARE, available_bytes
 from headrace_server.models.config import ModelConfig
-from headrace_server.prompt_logprobs import SLICE, prompt_logprobs
+from headrace_server.prompt_logprobs import SLICE, AskedChunk
 from headrace_server.rows import Rows
 from headrace_server.sampling.on_cpu import IMPOSSIBLE, UNKNOWN, sample_on_cpu
 from headrace_server.sampling.samples import Samples
@@ -26,10 +27,21 @@ ELEMENT = {native.FLOAT32: np.float32, native.BFLOAT16: np.uint16}
 NAME = {native.FLOAT32: "float32", native.BFLOAT16: "bfloat16"}
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A step that had ended when its launch returned."""
+
+    computed: Computed
+
+    def land(self) -> Computed:
+        return self.computed
+
+
 class CpuCompute:
     """A `Compute` whose model is packed weights."""
 
     device = "cpu"
+    overlaps = False
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights, block_size: int) -> None:
         self.config = config
@@ -45,6 +57,9 @@ class CpuCompute:
 
     def available(self) -> tuple[int, float]:
         return available_bytes(), CPU_SHARE
+
+    def worst_case(self, run: Callable[[], None]) -> int:
+        return 0  # the share leaves room for it
 
     def prepare(self, plan: PoolPlan) -> None:
         shape = (plan.num_blocks, *self._block_shape[1:])
@@ -67,17 +82,24 @@ class CpuCompute:
             layer.keys[targets] = layer.keys[sources]
             layer.values[targets] = layer.values[sources]
 
-    def compute(self, laid_out: StepRows, rows: Rows) -> Computed:
+    def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "Landed":
         began = time.perf_counter_ns()
         assert self.decoder is not None, "steps come after Warmup"
         batch = build_batch(laid_out, rows)
         sampling = laid_out.rows[laid_out.sampling]
         known = rows.sampling.plain[sampling]
         outputs = self.decoder.forward(self._inputs(batch, laid_out, ~known), self.times)
-        prompts = prompt_logprobs(self._logprobs, laid_out, rows)
+        told = [self._told(chunk) for chunk in asked]
         forwarded = time.perf_counter_ns()
         samples = self._sample(outputs, sampling, known, rows) if len(sampling) else None
-        return Computed(samples, prompts, (forwarded - began) // 1000, (time.perf_counter_ns() - forwarded) // 1000)
+        sampled = time.perf_counter_ns()
+        return Landed(Computed(samples, told, (forwarded - began) // 1000, (sampled - forwarded) // 1000))
+
+    def rehearse(self) -> None:
+        pass
+
+    def improve(self) -> bool:
+        return False
 
     def _inputs(self, batch: Batch, laid_out: StepRows, logits_wanted: NDArray[np.bool_]) -> StepInputs:
         return StepInputs(
@@ -89,9 +111,11 @@ class CpuCompute:
             logits_wanted,
         )
 
-    def _logprobs(self, tokens: Ints, following: Ints) -> Floats:
+    def _told(self, chunk: AskedChunk) -> Floats:
         assert self.decoder is not None, "steps come after Warmup"
-        return token_logprobs(self.decoder.logits(tokens), following)
+        logits = self.decoder.logits
+        parts = [token_logprobs(logits(tokens), following) for tokens, following in chunk.slices()]
+        return np.concatenate([np.empty(0, np.float32), *parts])
 
     def _sample(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples:
         best = np.where(np.isfinite(outputs.best_logits), outputs.best_ids, IMPOSSIBLE)

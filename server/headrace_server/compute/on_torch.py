@@ -1,22 +1,30 @@
 """Torch's way: the model's layers one after the other, on a GPU or on a CPU without C++ kernels."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
 from headrace_server.batch import Batch, StepRows, build_batch
+from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
-from headrace_server.memory import CPU_SHARE, GPU_SHARE, available_bytes, available_on_gpu
+from headrace_server.devices.interface import Device, Mark
 from headrace_server.models.llama import Llama
-from headrace_server.prompt_logprobs import prompt_logprobs
+from headrace_server.prompt_logprobs import AskedChunk
 from headrace_server.rows import Rows
-from headrace_server.sampling.on_torch.sampler import sample_with_torch
-from headrace_server.sampling.samples import Samples
+from headrace_server.sampling.on_torch.sampler import DeviceSamples, sample_with_torch
 from headrace_server.step import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TorchOptions:
+    """What the command line says about a GPU."""
+
+    memory_fraction: float = 1.0  # of its memory, for everything together
+    graph_sizes: Sequence[int] | None = None  # decode rows of each graph; None: what suits max_rows; empty: no graphs
 
 
 class TorchCompute:
@@ -27,92 +35,145 @@ class TorchCompute:
         model: Llama,
         backend: PagedAttention,
         dtype: torch.dtype,
-        device: torch.device,
-        memory_fraction: float = 1.0,
+        device: Device,
+        options: TorchOptions | None = None,
     ) -> None:
-        """`memory_fraction`: of a GPU's memory, for everything together."""
         self.config = model.config
         self.dtype = str(dtype).removeprefix("torch.")
-        self.device = str(device)
+        self.device = str(device.torch_device)
         self.block_size = backend.block_size
         self.kv_bytes_per_token = model.config.kv_bytes_per_token(dtype.itemsize)
+        self.overlaps = device.overlaps
         self.model = model
         self._backend = backend
         self._torch_dtype = dtype
-        self._torch_device = device
-        self._memory_fraction = memory_fraction
+        self._device = device
+        self._options = options or TorchOptions()
         self._layers: Sequence[LayerCache] = ()
         self._num_blocks = 0
-        self._last_token = torch.zeros(0, dtype=torch.int64, device=device)  # sampled, not yet computed
+        self._graphs: DecodeGraphs | None = None
+        self._last_token = torch.zeros(0, dtype=torch.int64, device=device.torch_device)  # sampled, not yet computed
 
     def available(self) -> tuple[int, float]:
-        if self._torch_device.type != "cuda":
-            return available_bytes(), CPU_SHARE
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info(self._torch_device)
-        reserved = torch.cuda.memory_reserved(self._torch_device)
-        return available_on_gpu(free, total, reserved, self._memory_fraction), GPU_SHARE
+        memory = self._device.memory(self._options.memory_fraction)
+        return memory.available, memory.share
 
+    def worst_case(self, run: Callable[[], None]) -> int:
+        return self._device.worst_case(run)
+
+    @torch.inference_mode()
     def prepare(self, plan: PoolPlan) -> None:
         self._num_blocks = plan.num_blocks
-        self._layers = [self._backend.allocate(plan.num_blocks, self._torch_dtype) for _ in self.config.layers]
+        # Padded rows of graphs have a block of their own, and a place for their token.
+        allocated = plan.num_blocks + self._device.records
+        self._layers = [self._backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
         self.model.serve(plan.served_positions)
-        self._last_token = torch.zeros(plan.max_rows, dtype=torch.int64, device=self._torch_device)
+        self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
+        if self._device.records:
+            sizes = graph_sizes(self._options.graph_sizes, plan.max_rows)
+            width = -(-plan.served_positions // self.block_size)
+            padding = Padding(plan.max_rows, plan.num_blocks)
+            self._graphs = DecodeGraphs(self._device, self._decode, sizes, width, padding)
 
     def free_pool(self) -> None:
-        self._layers, self._num_blocks = (), 0
+        self._layers, self._num_blocks, self._graphs = (), 0, None
 
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._num_blocks)
         if len(pairs) == 0:
             return
-        sources, targets = torch.from_numpy(pairs.T.copy()).to(self._torch_device)
+        (both,) = self._device.upload([pairs.T])
+        sources, targets = both
         for layer in self._layers:
             layer.keys[targets] = layer.keys[sources]
             layer.values[targets] = layer.values[sources]
 
     @torch.inference_mode()
-    def compute(self, laid_out: StepRows, rows: Rows) -> Computed:
-        began = time.perf_counter_ns()
+    def rehearse(self) -> None:
+        if self._graphs is not None:
+            self._graphs.record_largest()
+
+    @torch.inference_mode()
+    def improve(self) -> bool:
+        return self._graphs is not None and self._graphs.record_next()
+
+    @torch.inference_mode()
+    def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "TorchStep":
+        began = self._device.mark()
         batch = build_batch(laid_out, rows)
+        logits, told = self._forward(laid_out, batch, asked)
+        forwarded = self._device.mark()
+        samples = None if logits is None else self._sample(logits, laid_out, rows)
+        return TorchStep((began, forwarded, self._device.mark()), samples, told)
+
+    def _forward(
+        self, laid_out: StepRows, batch: Batch, asked: list[AskedChunk]
+    ) -> tuple[Tensor | None, Callable[[], list[Floats]]]:
+        """Logits of the rows that sample, and what the chunks asked about their prompts."""
+        if laid_out.num_chunks == 0 and self._graphs is not None:
+            logits = self._graphs.run(laid_out.rows, batch)
+            if logits is not None:
+                return logits, list
         hidden = self._hidden(batch, laid_out)
-
-        def logprobs(tokens: Ints, following: Ints) -> Floats:
-            values = self.model.logits(hidden[self._tensor(tokens)]).log_softmax(dim=-1)
-            return values.gather(1, self._tensor(following)[:, None])[:, 0].cpu().numpy()
-
-        prompts = prompt_logprobs(logprobs, laid_out, rows)
+        told = self._told(hidden, asked)
         if not len(batch.last_tokens):
-            return Computed(None, prompts, _us_since(began), 0)
+            return None, told
         # A step of decodes alone needs no selection.
         all_sample = len(batch.last_tokens) == len(hidden)
-        logits = self.model.logits(hidden if all_sample else hidden[self._tensor(batch.last_tokens)])
-        forwarded = time.perf_counter_ns()
-        samples = self._sample(logits, laid_out, rows)
-        return Computed(samples, prompts, (forwarded - began) // 1000, _us_since(forwarded))
+        return self.model.logits(hidden if all_sample else hidden[self._upload(batch.last_tokens)]), told
 
-    def _hidden(self, batch: Batch, laid_out: StepRows) -> torch.Tensor:
-        decodes = self._last_token[self._tensor(laid_out.decodes)]
-        return self.model(
-            torch.cat((self._tensor(batch.prompt_tokens), decodes)),
-            self._tensor(batch.positions),
-            self._layers,
-            AttentionBatch(
-                self._tensor(batch.block_tables),
-                self._tensor(batch.query_starts),
-                self._tensor(batch.context_lengths),
-            ),
+    def _hidden(self, batch: Batch, laid_out: StepRows) -> Tensor:
+        prompt_tokens, decodes, positions, tables, starts, lengths = self._device.upload(
+            [
+                batch.prompt_tokens,
+                laid_out.decodes,
+                batch.positions,
+                batch.block_tables,
+                batch.query_starts,
+                batch.context_lengths,
+            ]
         )
+        tokens = torch.cat((prompt_tokens, self._last_token[decodes]))
+        return self.model(tokens, positions, self._layers, AttentionBatch(tables, starts, lengths))
 
-    def _sample(self, logits: torch.Tensor, laid_out: StepRows, rows: Rows) -> Samples:
+    def _decode(self, inputs: DecodeInputs) -> Tensor:
+        tokens = self._last_token[inputs.rows]
+        return self.model.logits(self.model(tokens, inputs.positions, self._layers, inputs.batch))
+
+    def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:
+        told = [[self._logprobs(hidden, *some) for some in chunk.slices()] for chunk in asked]
+        arrive = self._device.download([part for parts in told for part in parts])
+
+        def landed() -> list[Floats]:
+            arrived = iter(arrive())
+            return [np.concatenate([np.empty(0, np.float32), *(next(arrived) for _ in parts)]) for parts in told]
+
+        return landed
+
+    def _logprobs(self, hidden: Tensor, tokens: Ints, following: Ints) -> Tensor:
+        places, following_ids = self._device.upload([tokens, following])
+        return self.model.logits(hidden[places]).log_softmax(dim=-1).gather(1, following_ids[:, None])[:, 0]
+
+    def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> DeviceSamples:
         sampling = laid_out.rows[laid_out.sampling]
         drawn = sample_with_torch(logits, sampling, rows.known[sampling] - rows.prompt[sampling], rows.sampling)
-        self._last_token[self._tensor(sampling)] = drawn.ids
-        return drawn.on_host()
+        self._last_token[self._upload(sampling)] = drawn.ids
+        return drawn
 
-    def _tensor(self, values: NDArray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._torch_device)
+    def _upload(self, values: Ints) -> Tensor:
+        return self._device.upload([values])[0]
 
 
-def _us_since(began_ns: int) -> int:
-    return (time.perf_counter_ns() - began_ns) // 1000
+@dataclass(frozen=True, slots=True)
+class TorchStep:
+    """A step that torch has been given."""
+
+    marks: tuple[Mark, Mark, Mark]  # it began; it had its logits; it had sampled
+    samples: DeviceSamples | None
+    told: Callable[[], list[Floats]]
+
+    def land(self) -> Computed:
+        began, forwarded, sampled = self.marks
+        sampled.wait()
+        samples = self.samples.on_host() if self.samples is not None else None
+        return Computed(samples, self.told(), forwarded.us_since(began), sampled.us_since(forwarded))

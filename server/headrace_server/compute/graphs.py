@@ -1,0 +1,132 @@
+"""Decode steps recorded as graphs: one launch instead of several hundred, for a few numbers of rows.
+
+A batch takes the smallest graph that holds it; the rest of the graph's rows are padding that computes a token of
+nobody, into a block of nobody. What changes from step to step lies in fixed memory that the recorded kernels read:
+which rows, how long they are, and their block tables.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headrace_server.attention.paged import AttentionBatch
+from headrace_server.batch import Batch
+from headrace_server.devices.interface import Device, Graph
+from headrace_server.log import LOGGER
+from headrace_server.step import Ints
+
+
+def graph_sizes(asked: Sequence[int] | None, max_rows: int) -> list[int]:
+    """Rows of each graph, the fewest first: those asked for, or steps of an eighth to a half. None above max_rows."""
+    if asked is None:
+        asked = [1, 2, 4, *range(8, 32, 8), *range(32, 128, 16), *range(128, max_rows + 1, 32), max_rows]
+    return sorted({size for size in asked if 0 < size <= max_rows})
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInputs:
+    """Of a step of decode rows alone; fixed memory of a graph."""
+
+    rows: Tensor  # [rows] int32: where each one's last token is kept
+    batch: AttentionBatch
+
+    @property
+    def positions(self) -> Tensor:
+        """[rows] int64"""
+        return self.batch.context_lengths.long() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What padded rows name: nobody's."""
+
+    row: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    size: int
+    inputs: DecodeInputs
+    extents: Tensor  # [2, size] int32: the memory of inputs' rows and context lengths
+    graph: Graph
+    logits: Tensor  # [size, vocab_size]
+
+
+class DecodeGraphs:
+    """The graphs recorded so far."""
+
+    def __init__(
+        self,
+        device: Device,
+        forward: Callable[[DecodeInputs], Tensor],
+        sizes: Sequence[int],
+        table_width: int,
+        padding: Padding,
+    ) -> None:
+        """`forward` gives logits [rows, vocab_size]; `table_width` is the most blocks of a row."""
+        self._device = device
+        self._forward = forward
+        self._left = list(sizes)
+        self._width = table_width
+        self._padding = padding
+        self._recorded: list[_Recorded] = []  # smallest first
+
+    def record_largest(self) -> None:
+        """And drop it: later ones find room in the memory that it took."""
+        if self._left:
+            self._record(self._left[-1])
+
+    def record_next(self) -> bool:
+        """Record the smallest that is missing. False if none is."""
+        if not self._left:
+            return False
+        self._recorded.append(self._record(self._left.pop(0)))
+        LOGGER.debug("recorded the decode step of %d rows", self._recorded[-1].size)
+        if not self._left:
+            LOGGER.info("decode steps are recorded for %s rows", [recorded.size for recorded in self._recorded])
+        return bool(self._left)
+
+    def run(self, rows: Ints, batch: Batch) -> Tensor | None:
+        """Logits [rows, vocab_size] of a batch of decode rows, valid until the next call; None if no graph holds it."""
+        found = next((recorded for recorded in self._recorded if recorded.size >= len(rows)), None)
+        if found is None:
+            return None
+        extents, tables = self._device.upload([self._extents(rows, batch, found.size), self._tables(batch, found.size)])
+        found.extents.copy_(extents)
+        # Columns past the longest table keep old block ids: no context reaches them.
+        found.inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
+        found.graph.replay()
+        return found.logits[: len(rows)]
+
+    def _record(self, size: int) -> _Recorded:
+        """A graph of so many rows, all of them padding for now."""
+        device = self._device.torch_device
+        extents = torch.empty((2, size), dtype=torch.int32, device=device)
+        extents[0].fill_(self._padding.row)
+        extents[1].fill_(1)
+        tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
+        starts = torch.arange(size + 1, dtype=torch.int32, device=device)
+        inputs = DecodeInputs(extents[0], AttentionBatch(tables, starts, extents[1]))
+        logits: list[Tensor] = []
+
+        def run() -> None:
+            logits[:] = [self._forward(inputs)]
+
+        graph = self._device.record(run)
+        return _Recorded(size, inputs, extents, graph, logits[0])
+
+    def _extents(self, rows: Ints, batch: Batch, size: int) -> NDArray[np.int32]:
+        extents = np.empty((2, size), np.int32)
+        extents[0, : len(rows)], extents[0, len(rows) :] = rows, self._padding.row
+        extents[1, : len(rows)], extents[1, len(rows) :] = batch.context_lengths, 1
+        return extents
+
+    def _tables(self, batch: Batch, size: int) -> NDArray[np.int32]:
+        tables = np.full((size, batch.block_tables.shape[1]), self._padding.block, np.int32)
+        tables[: len(batch.block_tables)] = batch.block_tables
+        return tables

@@ -1,0 +1,131 @@
+"""A GPU, by torch.cuda: NVIDIA's, and AMD's where torch was built for it."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headrace_server.devices.interface import Graph, Memory
+from headrace_server.memory import GPU_SHARE, available_on_gpu
+
+ALIGNMENT = 16  # bytes between arrays of one transfer: Triton compiles a kernel anew for a pointer that has less
+STAGES = 4  # transfers whose pinned memory may still be read: two steps in flight, inputs and parameters of each
+
+
+class CudaMark:
+    """An event of the device's only stream of work."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def us_since(self, earlier: Any) -> int:
+        return int(earlier._event.elapsed_time(self._event) * 1000)
+
+
+class CudaDevice:
+    """See `Device`. All work goes to the current stream of the thread that gives it, which is the model thread."""
+
+    overlaps = True
+    records = True
+
+    def __init__(self, index: int = 0) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        self._stages = deque(_Stage() for _ in range(STAGES))
+        self._graph_memory: Any = None  # the scratch memory that all graphs share
+
+    def memory(self, fraction: float) -> Memory:
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        reserved = torch.cuda.memory_reserved(self.torch_device)
+        return Memory(available_on_gpu(free, total, reserved, fraction), GPU_SHARE)
+
+    def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
+        packed, places = pack(arrays)
+        stage = self._stages[0]
+        self._stages.rotate(-1)
+        return unpack(stage.upload(packed, self.torch_device), arrays, places)
+
+    def download(self, tensors: Sequence[Tensor]) -> Callable[[], list[NDArray]]:
+        copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+        for copy, tensor in zip(copies, tensors, strict=True):
+            copy.copy_(tensor, non_blocking=True)
+        mark = self.mark()
+
+        def landed() -> list[NDArray]:
+            mark.wait()
+            return [copy.numpy() for copy in copies]
+
+        return landed
+
+    def mark(self) -> CudaMark:
+        return CudaMark()
+
+    def record(self, run: Callable[[], None]) -> Graph:
+        run()  # compiles and allocates what may not be compiled or allocated while recording
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._graph_memory):
+            run()
+        self._graph_memory = self._graph_memory or graph.pool()
+        return graph
+
+    def worst_case(self, run: Callable[[], None]) -> int:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        before, _ = torch.cuda.mem_get_info(self.torch_device)
+        run()
+        torch.cuda.synchronize()
+        # What libraries and graphs took outside torch's own allocator is in what the driver says is free.
+        after, _ = torch.cuda.mem_get_info(self.torch_device)
+        held = torch.cuda.memory_reserved(self.torch_device)
+        peak = torch.cuda.max_memory_reserved(self.torch_device)
+        return max(before - after, 0) + max(peak - held, 0)
+
+
+class _Stage:
+    """Pinned memory for one transfer at a time."""
+
+    def __init__(self) -> None:
+        self._pinned = torch.empty(0, dtype=torch.uint8)
+        self._copied: CudaMark | None = None
+
+    def upload(self, packed: NDArray[np.uint8], device: torch.device) -> Tensor:
+        if self._copied is not None:
+            self._copied.wait()  # STAGES transfers ago: it has long been read
+        if len(packed) > len(self._pinned):
+            self._pinned = torch.empty(2 * len(packed), dtype=torch.uint8, pin_memory=True)
+        self._pinned.numpy()[: len(packed)] = packed
+        uploaded = self._pinned[: len(packed)].to(device, non_blocking=True)
+        self._copied = CudaMark()
+        return uploaded
+
+
+def pack(arrays: Sequence[NDArray]) -> tuple[NDArray[np.uint8], list[int]]:
+    """All arrays in one piece of bytes, and where each begins: at a multiple of ALIGNMENT."""
+    places, end = [], 0
+    for array in arrays:
+        places.append(end)
+        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    packed = np.empty(end, np.uint8)
+    for array, place in zip(arrays, places, strict=True):
+        packed[place : place + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return packed, places
+
+
+def unpack(packed: Tensor, arrays: Sequence[NDArray], places: Sequence[int]) -> list[Tensor]:
+    """Tensors like `arrays` in what `pack` made of them."""
+
+    def view(array: NDArray, place: int) -> Tensor:
+        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        return packed[place : place + array.nbytes].view(dtype).view(array.shape)
+
+    return [view(array, place) for array, place in zip(arrays, places, strict=True)]
