@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from timed_device import TimedDevice
 
 from headrace_kernels.decoder import StepInputs, StepOutputs, Times
 from headrace_server.compute.on_cpu import CpuCompute
-from headrace_server.compute.on_torch import TorchCompute
+from headrace_server.compute.on_torch import TorchCompute, TorchOptions
 from headrace_server.flags import ServeFlags, parse_serve
 from headrace_server.load import load_runner, on_torch
 from headrace_server.memory import Limits
@@ -38,7 +39,17 @@ def load_on_torch(directory: Path) -> Runner:
     return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu"))
 
 
-COMPUTES = {"C++": load, "torch": load_on_torch}
+def load_on_device(directory: Path, device: TimedDevice | None = None) -> Runner:
+    """The same on a device that works beside the host and records graphs."""
+    runner = load_on_torch(directory)
+    assert isinstance(runner.compute, TorchCompute)
+    torch_compute = runner.compute
+    return Runner(
+        TorchCompute(torch_compute.model, torch_compute.backend, torch.float32, device or TimedDevice(), TorchOptions())
+    )
+
+
+COMPUTES = {"C++": load, "torch": load_on_torch, "device": load_on_device}
 
 
 def _flags(directory: Path, *flags: str) -> ServeFlags:
@@ -68,6 +79,8 @@ class World:
         self.runner = runner
         num_blocks = max_rows * -(-(max_total_tokens or runner.config.max_positions) // BLOCK_SIZE)
         warm_up(runner, Limits(max_rows, 16, max_total_tokens, num_blocks))
+        while runner.improve():
+            pass
         self.free = list(range(num_blocks))
         random.Random(seed).shuffle(self.free)  # neighbours in a sequence are strangers in the pool
         self.rows: dict[int, Held] = {}

@@ -53,8 +53,7 @@ class _Recorded:
     size: int
     inputs: DecodeInputs
     extents: Tensor  # [2, size] int32: the memory of inputs' rows and context lengths
-    graph: Graph
-    logits: Tensor  # [size, vocab_size]
+    graph: Graph  # its output: logits [size, vocab_size]
 
 
 class DecodeGraphs:
@@ -100,8 +99,7 @@ class DecodeGraphs:
         found.extents.copy_(extents)
         # Columns past the longest table keep old block ids: no context reaches them.
         found.inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
-        found.graph.replay()
-        return found.logits[: len(rows)]
+        return found.graph.replay()[: len(rows)]
 
     def _record(self, size: int) -> _Recorded:
         """A graph of so many rows, all of them padding for now."""
@@ -112,13 +110,7 @@ class DecodeGraphs:
         tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
         starts = torch.arange(size + 1, dtype=torch.int32, device=device)
         inputs = DecodeInputs(extents[0], AttentionBatch(tables, starts, extents[1]))
-        logits: list[Tensor] = []
-
-        def run() -> None:
-            logits[:] = [self._forward(inputs)]
-
-        graph = self._device.record(run)
-        return _Recorded(size, inputs, extents, graph, logits[0])
+        return _Recorded(size, inputs, extents, self._device.record(lambda: self._forward(inputs)))
 
     def _extents(self, rows: Ints, batch: Batch, size: int) -> NDArray[np.int32]:
         extents = np.empty((2, size), np.int32)

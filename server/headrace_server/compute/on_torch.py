@@ -45,7 +45,7 @@ class TorchCompute:
         self.kv_bytes_per_token = model.config.kv_bytes_per_token(dtype.itemsize)
         self.overlaps = device.overlaps
         self.model = model
-        self._backend = backend
+        self.backend = backend
         self._torch_dtype = dtype
         self._device = device
         self._options = options or TorchOptions()
@@ -66,7 +66,7 @@ class TorchCompute:
         self._num_blocks = plan.num_blocks
         # Padded rows of graphs have a block of their own, and a place for their token.
         allocated = plan.num_blocks + self._device.records
-        self._layers = [self._backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
+        self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
         if self._device.records:

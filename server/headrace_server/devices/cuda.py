@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ class CudaMark:
 
     def us_since(self, earlier: Any) -> int:
         return int(earlier._event.elapsed_time(self._event) * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaGraph:
+    """A recorded graph, and the memory of its output."""
+
+    graph: torch.cuda.CUDAGraph
+    output: Tensor
+
+    def replay(self) -> Tensor:
+        self.graph.replay()
+        return self.output
 
 
 class CudaDevice:
@@ -69,14 +82,14 @@ class CudaDevice:
     def mark(self) -> CudaMark:
         return CudaMark()
 
-    def record(self, run: Callable[[], None]) -> Graph:
+    def record(self, run: Callable[[], Tensor]) -> Graph:
         run()  # compiles and allocates what may not be compiled or allocated while recording
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._graph_memory):
-            run()
+            output = run()
         self._graph_memory = self._graph_memory or graph.pool()
-        return graph
+        return CudaGraph(graph, output)
 
     def worst_case(self, run: Callable[[], None]) -> int:
         torch.cuda.empty_cache()

@@ -47,7 +47,7 @@ class HostDevice:
     def mark(self) -> HostMark:
         return HostMark()
 
-    def record(self, run: Callable[[], None]) -> Graph:
+    def record(self, run: Callable[[], Tensor]) -> Graph:
         raise NotImplementedError("a CPU has no graphs; `records` says so")
 
     def worst_case(self, run: Callable[[], None]) -> int:

@@ -40,8 +40,8 @@ class Mark(Protocol):
 class Graph(Protocol):
     """A recorded sequence of kernels on fixed memory."""
 
-    def replay(self) -> None:
-        """Run it with what its inputs hold now."""
+    def replay(self) -> Tensor:
+        """Run it with what its inputs hold now. What it returns is overwritten by the next replay."""
         ...
 
 
@@ -68,8 +68,8 @@ class Device(Protocol):
         """The point after all work given so far."""
         ...
 
-    def record(self, run: Callable[[], None]) -> Graph:
-        """What `run` does as one unit. All graphs share their scratch memory: they never run at the same time."""
+    def record(self, run: Callable[[], Tensor]) -> Graph:
+        """What `run` does, as one unit. All graphs share their scratch memory: they never run at the same time."""
         ...
 
     def worst_case(self, run: Callable[[], None]) -> int:
