@@ -19,6 +19,7 @@ from bench import floors, plot, report, shape
 from bench.cases import CASES, Asked, Case, Unit, Weights
 from bench.figures import Spread, Verdict, best, ratio, verdicts
 from bench.floors import Machine
+from bench.idle import Times
 from bench.load import Client, Invalid, Run, run_of
 from bench.peers.environment import once, require_program, require_space
 from bench.peers.peer import Model, Served, Unavailable
@@ -410,6 +411,21 @@ def test_the_table_has_medians_spread_floor_ratio_and_what_is_asked():
     assert "- llama.cpp, seed: it needs cmake & g++\n" in text
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
+
+
+def test_the_idle_time_of_our_shard_is_said_and_nobody_elses():
+    results, _ = a_table()
+    results.runs["seed"]["headrace"] = [replace(RUN, idle=share) for share in (0.004, 0.012, 0.02)]
+    table = report.lines(results, [CASES["seed"], CASES["one"]], SMOLLM2, THERE)
+    text = report.as_markdown(table, results, THERE, rounds=3)
+    assert "computed nothing although there was work: seed 1.2%.\n" in text
+    assert "computed nothing" not in report.as_markdown(a_table()[1], results, THERE, rounds=3)
+
+
+def test_idle_time_is_what_passed_between_two_scrapes():
+    before, after = Times(computed=10.0, overhead=1.0), Times(computed=19.0, overhead=2.0)
+    assert after.idle_share_since(before) == pytest.approx(0.1)
+    assert before.idle_share_since(before) is None
 
 
 def test_a_case_that_nobody_ran_has_a_row_without_figures():

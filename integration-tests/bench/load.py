@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench import idle
 from bench.cases import Case, Unit
 
 # Under which every server is asked for its model.
@@ -33,6 +34,8 @@ class Run:
     tpot_p50: float
     itl_p99: float
     e2e_p50: float
+    # Share of the time with something to do in which the shard computed nothing; only Headrace says it.
+    idle: float | None = None
 
     def figure(self, case: Case) -> float:
         match case.unit:
@@ -45,7 +48,7 @@ class Run:
             case Unit.SECONDS:
                 return self.seconds
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float | None]:
         return asdict(self)
 
 
@@ -83,7 +86,10 @@ class Client:
     def load(self, url: str, case: Case, seed: int) -> Run:
         """The case once. Servers keep prefixes: another seed asks what no run asked before."""
         load = ["--workload", case.workload, "--requests", case.requests, "--concurrency", case.concurrency]
-        return run_of(self._report(url, *load, "--tokenizer", self.tokenizer, "--seed", seed))
+        before = idle.read(url)
+        run = run_of(self._report(url, *load, "--tokenizer", self.tokenizer, "--seed", seed))
+        after = idle.read(url)
+        return replace(run, idle=after.idle_share_since(before) if before and after else None)
 
     def first_token(self, url: str, began: float) -> Run:
         """Asks a server that was started at `began` (monotonic) for one token; `seconds` are since then. They hold this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from bench.cases import Case
@@ -117,6 +118,7 @@ def as_markdown(table: Sequence[Line], results: Results, machine: Machine, round
             *("| " + " | ".join(row) + " |" for row in rows),
             "",
             *said,
+            *_idle(table),
             *(["", "No figure:", "", *lost] if lost else []),
             "",
         ]
@@ -135,6 +137,16 @@ def _row(line: Line, servers: Sequence[str]) -> list[str]:
         "–" if beside is None else f"{beside:.2f}x {best_peer}",
         "; ".join(_said(verdict) for verdict in line.verdicts()) or "–",
     ]
+
+
+def _idle(table: Sequence[Line]) -> list[str]:
+    shares = {line.case.name: [run.idle for run in line.runs.get(OURS, []) if run.idle is not None] for line in table}
+    said = [f"{name} {median(idle):.1%}" for name, idle in shares.items() if idle]
+    return (
+        ["", f"Time in which Headrace's shard computed nothing although there was work: {', '.join(said)}."]
+        if said
+        else []
+    )
 
 
 def _said(verdict: Verdict) -> str:

@@ -1,0 +1,130 @@
+"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS serve …` computes nothing and takes its time for
+it. All else is the real shard: protocol, inbox, threads. It writes a line of LOG for each step that landed:
+
+    {"step": 7, "arrived": …, "began": …, "ended": …}      seconds of one clock, of the message and of the device
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace_server import flags, log, serve
+from headrace_server.batch import StepRows
+from headrace_server.compute.interface import Computed, PoolPlan
+from headrace_server.models.config import ModelConfig
+from headrace_server.prompt_logprobs import AskedChunk
+from headrace_server.rows import Rows
+from headrace_server.runner import Landing, Runner
+from headrace_server.sampling.samples import Samples
+from headrace_server.service import ShardService
+from headrace_server.step import Ints, Step
+
+TOKEN = 1000
+MEMORY = 2**30
+
+
+class TimedStep:
+    """Ends when its time has come."""
+
+    def __init__(self, began: float, ended: float, samples: int) -> None:
+        self.began = began
+        self.ended = ended
+        self._samples = samples
+
+    def land(self) -> Computed:
+        time.sleep(max(self.ended - time.monotonic(), 0))
+        count = self._samples
+        ids, nothing = np.full(count, TOKEN), np.empty(0, np.int64)
+        samples = Samples(
+            ids, np.ones(count, np.bool_), np.zeros(count, np.float32), nothing, nothing.astype(np.float32)
+        )
+        return Computed(samples if count else None, [], round((self.ended - self.began) * 1e6), 0)
+
+
+class TimedCompute:
+    """See `Compute`."""
+
+    dtype = "float32"
+    device = "cpu"
+    block_size = 16
+    kv_bytes_per_token = 64
+    overlaps = True
+
+    def __init__(self, config: ModelConfig, step_seconds: float) -> None:
+        self.config = config
+        self.last: TimedStep | None = None
+        self._step_seconds = step_seconds
+
+    def available(self) -> tuple[int, float]:
+        return MEMORY, 1.0
+
+    def worst_case(self, run: Callable[[], None]) -> int:
+        return 0
+
+    def prepare(self, plan: PoolPlan) -> None:
+        pass
+
+    def free_pool(self) -> None:
+        pass
+
+    def copy_blocks(self, pairs: Ints) -> None:
+        pass
+
+    def rehearse(self) -> None:
+        pass
+
+    def improve(self) -> bool:
+        return False
+
+    def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> TimedStep:
+        """On a device that is free, or after the step before."""
+        began = max(time.monotonic(), self.last.ended if self.last else 0.0)
+        self.last = TimedStep(began, began + self._step_seconds, int(laid_out.sampling.sum()))
+        return self.last
+
+
+def main(log_path: str, step_ms: str, _serve: str, *words: str) -> int:
+    """Serve until told to end."""
+    parsed = flags.parse_serve(words)
+    log.configure(parsed.json_output)
+    lines = Path(log_path).open("a", buffering=1)  # noqa: SIM115 (for as long as the process lives)
+    arrived: dict[int, float] = {}
+
+    def load(_flags: flags.ServeFlags, config: ModelConfig) -> Runner:
+        compute = TimedCompute(config, float(step_ms) / 1000)
+
+        class Noting(Runner):
+            def launch(self, step: Step) -> Landing:
+                land = super().launch(step)
+                timed = compute.last
+                assert timed is not None
+
+                def landed() -> Any:
+                    result = land()
+                    if step.number in arrived:
+                        told = {"step": step.number, "arrived": arrived.pop(step.number)}
+                        lines.write(json.dumps({**told, "began": timed.began, "ended": timed.ended}) + "\n")
+                    return result
+
+                return landed
+
+        return Noting(compute)
+
+    to_work = ShardService._step
+
+    def note_arrival(self: ShardService, message: Any, parse: Any) -> Any:
+        arrived[message.step] = time.monotonic()
+        return to_work(self, message, parse)
+
+    ShardService._step = note_arrival  # type: ignore[method-assign]
+    serve._load = load  # type: ignore[assignment]
+    return serve.run(parsed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
