@@ -4,7 +4,8 @@ HeadraceError
 ├── ConfigError     the model directory's config.json, or a flag, asks for what does not work here
 ├── WeightsError    a checkpoint file is missing, damaged, or not what config.json says
 ├── CapacityError   the KV pool that was asked for does not fit
-└── ProtocolError   the router sent a message that cannot be executed: the whole step fails
+├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
+└── LostRank        another rank is gone, and this one is of no use without it
 """
 
 import sys
@@ -28,6 +29,10 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+class LostRank(HeadraceError):
+    """Another rank of the model is gone, or was never there."""
 
 
 def report(error: BaseException) -> int:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace_server.distributed.rendezvous import Rendezvous
 from headrace_server.errors import ConfigError
 from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
@@ -23,6 +24,8 @@ class ServeFlags:
     address: str  # as gRPC names it: "unix:/run/shard-0" or "127.0.0.1:7000"
     rank: int
     world_size: int
+    local_rank: int  # among the ranks on this machine
+    rendezvous: Rendezvous | None  # where the ranks meet; None: this one is alone
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
     quantize: str | None  # how weights are made smaller on a CPU; None: they have the type dtype
     block_size: int | None  # tokens; None: the attention backend's choice
@@ -51,10 +54,6 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
     arguments = _parser().parse_args(argv)
     if not 0 <= arguments.rank < arguments.world_size:
         raise ConfigError(f"--rank {arguments.rank} is not below --world-size {arguments.world_size}")
-    if arguments.world_size != 1:
-        raise ConfigError(
-            f"--world-size {arguments.world_size}: models are not split over several shards yet; use --world-size 1"
-        )
     if arguments.block_size is not None and arguments.block_size < 1:
         raise ConfigError(f"--block-size {arguments.block_size} must be at least 1 token")
     if arguments.num_threads is not None and arguments.num_threads < 1:
@@ -66,6 +65,8 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         address=f"unix:{arguments.uds_path}" if arguments.uds_path else arguments.listen,
         rank=arguments.rank,
         world_size=arguments.world_size,
+        local_rank=arguments.rank if arguments.local_rank is None else arguments.local_rank,
+        rendezvous=_rendezvous(arguments),
         dtype=arguments.dtype,
         quantize=arguments.quantize,
         block_size=arguments.block_size,
@@ -86,6 +87,20 @@ def _graphs(text: str | None) -> tuple[int, ...] | None:
     if not all(number.strip().isdecimal() for number in text.split(",")):
         raise ConfigError(f"--cuda-graphs '{text}' must be numbers of rows, such as 1,2,4,8, or 0 for no graphs")
     return tuple(size for size in map(int, text.split(",")) if size)
+
+
+def _rendezvous(arguments: argparse.Namespace) -> Rendezvous | None:
+    if arguments.world_size == 1:
+        return None
+    if arguments.master_port is None:
+        raise ConfigError(f"--world-size {arguments.world_size} needs --master-port: where the ranks meet")
+    return Rendezvous(
+        arguments.rank,
+        arguments.world_size,
+        arguments.master_addr,
+        arguments.master_port,
+        store_is_up=arguments.store_owner == "launcher",
+    )
 
 
 def _stretch(arguments: argparse.Namespace) -> Stretch | None:
@@ -110,6 +125,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--rank", type=int, default=0, help="this shard's place among those that hold one model (default 0)")
     add("--world-size", type=int, default=1, help="shards that hold one model together (default 1)")
+    add("--local-rank", type=int, help="its place among those on this machine: which GPU it takes (default: the rank)")
+    add("--master-addr", default="127.0.0.1", help="where rank 0 is, for the ranks to meet (default %(default)s)")
+    add("--master-port", type=int, help="port on which rank 0 waits for the others")
+    add(
+        "--store-owner",
+        choices=("rank-0", "launcher"),
+        default="rank-0",
+        help="launcher: whoever started the ranks keeps a store for them at --master-port, as torchrun does",
+    )
     add("--dtype", choices=DTYPES, help="type of the forward pass (default: bfloat16 where the hardware multiplies it)")
     add("--quantize", choices=QUANTIZATIONS, help="bits of the weights of linear layers on a CPU (default: as --dtype)")
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")

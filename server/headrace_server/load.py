@@ -12,10 +12,12 @@ from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
 from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
 from headrace_server.compute.interface import Compute
 from headrace_server.devices.interface import Device
+from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
+from headrace_server.models.split import Split
 from headrace_server.runner import Runner
 
 CPU_TYPES = {"float32": native.FLOAT32, "bfloat16": native.BFLOAT16}
@@ -25,14 +27,15 @@ CPU_TYPES = {"float32": native.FLOAT32, "bfloat16": native.BFLOAT16}
 def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     """Raises ConfigError or WeightsError. Takes as long as reading the weights."""
     began = time.monotonic()
-    device = _device(flags.device)
+    device = _device(flags.device, flags.local_rank)
     dtype = flags.dtype or ("bfloat16" if device != "cpu" or _cpu_multiplies_bfloat16() else "float32")
     if device == "cpu":
         native.set_num_threads(flags.num_threads)
         if flags.memory_fraction < 1:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
-        if device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
+        alone = flags.rendezvous is None
+        if alone and device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
             compute = on_cpu(flags, config, CPU_TYPES[dtype])
         else:
             compute = on_torch(flags, config, dtype, device)
@@ -65,7 +68,7 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
 
 def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
     if flags.quantize is not None:
-        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(config, dtype_name, device_name)}")
+        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name, device_name)}")
     import torch
 
     from headrace_server.attention.paged import PagedAttention
@@ -84,9 +87,15 @@ def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_nam
 
         device = CudaDevice(torch.device(device_name).index)
     place = device.torch_device
-    backend = PagedAttention(config.num_kv_heads, config.head_dim, _block_size(flags, config, place.type), place)
+    collective: Collective = Alone()
+    if flags.rendezvous is not None:
+        from headrace_server.distributed.join import join
+
+        collective = join(flags.rendezvous, dtype, place, flags.remove_socket)
+    split = Split.of(config, collective.rank, collective.world_size)
+    backend = PagedAttention(len(split.kv_heads), config.head_dim, _block_size(flags, config, place.type), place)
     with Checkpoint(flags.model_dir, dtype, place, config.sizes) as checkpoint:
-        model = model_class(config)(config, checkpoint, backend, place)
+        model = model_class(config)(config, split, checkpoint, backend, place, collective)
     return TorchCompute(model, backend, dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs))
 
 
@@ -95,7 +104,9 @@ def _decoder_can(config: ModelConfig) -> bool:
     return config.head_dim <= MOST_HEAD_DIM and len(windows) <= MOST_WINDOWS
 
 
-def _why_not_quantized(config: ModelConfig, dtype: str, device: str) -> str:
+def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str, device: str) -> str:
+    if flags.rendezvous is not None:
+        return "only a shard that is alone computes with such weights; use --num-shard 1, or leave it out"
     if device != "cpu":
         return "only a CPU computes with such weights; leave it out"
     if not _decoder_can(config):
@@ -131,14 +142,17 @@ def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
 _NO_MEMORY = re.compile(r"alloc|not enough memory|out of memory|overflow", re.IGNORECASE)
 
 
-def _device(wanted: str) -> str:
-    """ "cpu" or "cuda:0". Asks torch only if there is a GPU to ask about, for importing it takes seconds."""
+def _device(wanted: str, local_rank: int) -> str:
+    """ "cpu", or the GPU of this rank among those of its machine: "cuda:0". Asks torch only if there is a GPU to ask
+    about, for importing it takes seconds."""
     if wanted == "cpu" or (wanted == "auto" and not _gpu_devices()):
         return "cpu"
     import torch
 
     if torch.cuda.is_available():
-        return "cuda:0"
+        if local_rank >= (gpus := torch.cuda.device_count()):
+            raise ConfigError(f"--local-rank {local_rank}: torch sees {gpus} GPUs here; start at most {gpus} ranks")
+        return f"cuda:{local_rank}"
     if wanted == "cuda":
         raise ConfigError("--device cuda: torch sees no GPU; use --device cpu")
     return "cpu"

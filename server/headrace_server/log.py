@@ -11,8 +11,9 @@ LOGGER = logging.getLogger("headrace_server")
 class _PlainFormatter(logging.Formatter):
     converter = staticmethod(time.gmtime)
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    def __init__(self, rank: int | None = None) -> None:
+        whose = "" if rank is None else f"[rank {rank}] "
+        super().__init__(f"%(asctime)s.%(msecs)03dZ %(levelname)s {whose}%(message)s", "%Y-%m-%dT%H:%M:%S")
 
 
 class _JsonFormatter(_PlainFormatter):
@@ -28,10 +29,13 @@ class _JsonFormatter(_PlainFormatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def configure(json_output: bool) -> None:
-    """Send this package's logs, and warnings of the libraries below it, to standard error."""
+def configure(json_output: bool, rank: int | None = None) -> None:
+    """Send this package's logs, and warnings of the libraries below it, to standard error.
+
+    `rank` is put before plain lines, for people who have several on one screen; who reads JSON knows whose they are.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if json_output else _PlainFormatter())
+    handler.setFormatter(_JsonFormatter() if json_output else _PlainFormatter(rank))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # Whoever reads JSON lines chooses by their level; a person is spared the details.
     LOGGER.setLevel(logging.DEBUG if json_output else logging.INFO)

@@ -29,7 +29,7 @@ def _serve(argv: Sequence[str]) -> int:
     from headrace_server import flags, log, parent
 
     parsed = flags.parse_serve(argv)
-    log.configure(parsed.json_output)
+    log.configure(parsed.json_output, parsed.rank if parsed.world_size > 1 else None)
     if parsed.parent_pid is not None:
         parent.exit_with(parsed.parent_pid, parsed.remove_socket)
     from headrace_server import serve

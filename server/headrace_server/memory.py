@@ -19,13 +19,19 @@ class Limits:
     max_total_tokens: int  # 0: as many as positions and pool allow
     num_blocks: int | None  # None: what memory allows
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of it, for comparison."""
+        return self.max_batch_size, self.max_batch_prefill_tokens, self.max_total_tokens, self.num_blocks or 0
+
 
 def pool_size(
     limits: Limits, available: int, share: float, block_size: int, block_bytes: int, max_positions: int
 ) -> int:
     """Blocks of the pool. `available` in bytes, of which `share` may be taken unless the size is prescribed.
 
-    Never more than max_batch_size requests of the longest length could fill. Raises CapacityError, with both numbers,
+    Never more than max_batch_size requests of the longest length could fill; as many where blocks take no memory, on a
+    rank without attention. Raises CapacityError, with both numbers,
     if what is asked for does not fit.
     """
     if limits.max_total_tokens > max_positions:
@@ -36,14 +42,15 @@ def pool_size(
     if limits.num_blocks is not None:
         return _prescribed(limits, available, block_size, block_bytes)
     blocks_per_request = -(-(limits.max_total_tokens or max_positions) // block_size)
-    fitting = int(available * share) // block_bytes
+    most = limits.max_batch_size * blocks_per_request
+    fitting = int(available * share) // block_bytes if block_bytes else most
     needed = blocks_per_request if limits.max_total_tokens else 1
     if fitting < needed:
         raise CapacityError(
             f"a request of {needed * block_size} tokens needs {needed * block_bytes // MIB} MiB of KV cache, but only "
             f"{int(available * share) // MIB} MiB may be used; lower --max-total-tokens or free memory"
         )
-    return min(fitting, limits.max_batch_size * blocks_per_request)
+    return min(fitting, most)
 
 
 def _prescribed(limits: Limits, available: int, block_size: int, block_bytes: int) -> int:

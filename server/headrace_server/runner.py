@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace_server.batch import StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
+from headrace_server.distributed.collective import Act, agree
 from headrace_server.errors import ProtocolError
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
@@ -84,14 +85,24 @@ class Runner:
 
     def improve(self) -> bool:
         """Use a quiet moment to make later steps faster. False: there is nothing more to do."""
+        if not self.compute.collective.same((Act.IMPROVE,)):
+            return True  # it is not quiet everywhere
         return self.compute.improve()
+
+    def agree(self, act: Act, *details: int, wanted: Callable[[], bool]) -> bool:
+        """Wait until every rank is about to do this. False once it is not wanted any more."""
+        return agree(self.compute.collective, (act, *details), wanted)
 
     def execute(self, step: Step) -> StepResult:
         """Run one step to its end."""
         return self.launch(step)()
 
     def launch(self, step: Step) -> Landing:
-        """Begin one step. Never raises: what fails is in the result, and rows that it left undefined stay failed."""
+        """Begin one step. Never raises: what fails is in the result, and rows that it left undefined stay failed.
+
+        What the message itself makes impossible fails on every rank alike. Where this rank alone fails, the others are
+        in the middle of a step that it can't go on with, and the process ends.
+        """
         with self._lock:
             laid_out = None
             try:
@@ -104,6 +115,7 @@ class Runner:
                 return _landed(self._failed(step, laid_out, str(error)))
             except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
                 LOGGER.exception("step %d failed", step.number)
+                self._end_with_others(error)
                 return _landed(self._failed(step, laid_out, f"{type(error).__name__}: {error}"))
         return lambda: self._land(flight)
 
@@ -125,6 +137,7 @@ class Runner:
             computed = flight.launched.land() if flight.launched is not None else NOTHING
         except Exception as error:
             LOGGER.exception("step %d failed", step.number)
+            self._end_with_others(error)
             with self._lock:
                 why = f"{type(error).__name__}: {error}"
                 return _fail_step(step, rows, flight.report.rows[flight.report.still_held(rows)], why)
@@ -141,14 +154,24 @@ class Runner:
         return {row: flight.rows.failures[row] for row in held[flight.rows.failed[held]].tolist()}
 
     def _impossible(self, flight: _Flight, samples: Samples | None) -> dict[int, str]:
-        """Rows that could not sample fail from here on."""
+        """Rows that could not sample fail from here on.
+
+        Of several ranks only rank 0 knows, and all must compute the same rows: there they are computed until they are
+        filtered, and fail in every step.
+        """
         if samples is None or bool(samples.possible.all()):
             return {}
         impossible = flight.healthy.rows[flight.healthy.sampling][~samples.possible]
+        if self.compute.collective.world_size > 1:
+            return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
         held = flight.report.rows[flight.report.still_held(flight.rows)]
         for row in np.intersect1d(impossible, held).tolist():
             flight.rows.fail(row, IMPOSSIBLE)
         return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
+
+    def _end_with_others(self, error: Exception) -> None:
+        if self.compute.collective.world_size > 1:
+            self.compute.collective.give_up(error)
 
     def _failed(self, step: Step, laid_out: StepRows | None, why: str) -> StepResult:
         """The whole step could not be launched."""

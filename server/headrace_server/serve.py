@@ -17,6 +17,7 @@ from headrace_server.log import LOGGER
 from headrace_server.model_thread import ModelThread
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.registry import read_config
+from headrace_server.models.split import Split
 from headrace_server.pb.shard_pb2_grpc import add_ShardServicer_to_server
 from headrace_server.service import ShardService
 from headrace_server.weights.index import checkpoint_files
@@ -37,6 +38,7 @@ def run(flags: ServeFlags) -> int:
     Raises HeadraceError if the model directory shows at once that it cannot be served.
     """
     config = read_config(flags.model_dir, flags.stretch)
+    Split.of(config, flags.rank, flags.world_size)
     checkpoint_files(flags.model_dir)
     status = 0
     try:

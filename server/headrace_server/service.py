@@ -4,11 +4,13 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 
 from headrace_server import __version__, wire
+from headrace_server.distributed.collective import Act
 from headrace_server.errors import HeadraceError, ProtocolError, one_line
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
@@ -16,7 +18,7 @@ from headrace_server.memory import Limits
 from headrace_server.model_thread import Later, ModelThread
 from headrace_server.pb import shard_pb2 as pb
 from headrace_server.pb.shard_pb2_grpc import ShardServicer
-from headrace_server.session import Sessions, Work
+from headrace_server.session import Session, Sessions, Work
 from headrace_server.step import Filter, Step, StepResult
 from headrace_server.streams import serve_stream
 
@@ -32,6 +34,7 @@ class ShardService(ShardServicer):
         self._model = model
         self._loaded = loaded
         self._warm = False
+        self._warmups = 0
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # done with the first Info
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._sessions = Sessions(model, self._reset)
@@ -56,7 +59,7 @@ class ShardService(ShardServicer):
         )
 
     async def Warmup(self, request: pb.WarmupRequest, context: grpc.aio.ServicerContext) -> pb.WarmupResponse:
-        from headrace_server.warmup import warm_up
+        from headrace_server.warmup import PoolReport, warm_up
 
         if not request.max_batch_size or not request.max_batch_prefill_tokens:
             await context.abort(
@@ -71,7 +74,15 @@ class ShardService(ShardServicer):
             request.max_total_tokens,
             request.num_blocks if request.HasField("num_blocks") else None,
         )
-        report = await self._answer("Warmup", context, self._model.submit(lambda: warm_up(runner, limits)))
+        self._warmups += 1
+        number = self._warmups
+
+        def warm_up_together() -> PoolReport:
+            if not runner.agree(Act.WARM_UP, *limits.numbers, wanted=lambda: self._warmups == number):
+                raise ProtocolError("another Warmup came before all ranks had heard of this one")
+            return warm_up(runner, limits)
+
+        report = await self._answer("Warmup", context, self._model.submit(warm_up_together))
         self._warm = True
         self._model.when_quiet(runner.improve)
         return pb.WarmupResponse(
@@ -86,10 +97,10 @@ class ShardService(ShardServicer):
         return pb.HealthResponse(idle_us=self._model.idle_us(), inbox_depth=self._sessions.unanswered())
 
     async def Prefill(self, messages: AsyncIterator[pb.PrefillStep], context: grpc.aio.ServicerContext) -> None:
-        await self._serve("Prefill", messages, lambda message: self._step(message, wire.parse_prefill), context)
+        await self._serve("Prefill", messages, partial(self._step, wire.parse_prefill), context)
 
     async def Decode(self, messages: AsyncIterator[pb.DecodeStep], context: grpc.aio.ServicerContext) -> None:
-        await self._serve("Decode", messages, lambda message: self._step(message, wire.parse_decode), context)
+        await self._serve("Decode", messages, partial(self._step, wire.parse_decode), context)
 
     async def Filter(self, messages: AsyncIterator[pb.FilterRows], context: grpc.aio.ServicerContext) -> None:
         await self._serve("Filter", messages, self._filter, context)
@@ -98,7 +109,7 @@ class ShardService(ShardServicer):
         self,
         name: str,
         messages: AsyncIterator[Any],
-        to_work: Callable[[Any], Work],
+        to_work: Callable[[Session, Any], Work],
         context: grpc.aio.ServicerContext,
     ) -> None:
         await context.send_initial_metadata(())  # or the client's call would wait for the first answer
@@ -108,10 +119,10 @@ class ShardService(ShardServicer):
             session = self._sessions.join(_session_number(context), name)
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        await serve_stream(session, name, messages, to_work, context)
+        await serve_stream(session, name, messages, partial(to_work, session), context)
 
-    def _step(self, message: Any, parse: Callable[[Any], Step]) -> Work:
-        """Parsed on arrival, while the step before it may still run; executed in its turn."""
+    def _step(self, parse: Callable[[Any], Step], session: Session, message: Any) -> Work:
+        """Parsed on arrival, while the step before it may still run; executed in its turn, by all ranks together."""
         runner = self._loaded.result()
         sequence = message.sequence
         try:
@@ -126,6 +137,8 @@ class ShardService(ShardServicer):
             return refuse
 
         def execute(waited_us: int) -> Any:
+            if not runner.agree(Act.STEP, session.number % 2**63, sequence, wanted=lambda: session.alive):
+                return None
             launched_ns = time.monotonic_ns()
             land = runner.launch(step)
 
@@ -140,7 +153,7 @@ class ShardService(ShardServicer):
 
         return execute
 
-    def _filter(self, message: pb.FilterRows) -> Work:
+    def _filter(self, session: Session, message: pb.FilterRows) -> Work:
         runner = self._loaded.result()
         sequence = message.sequence
         ended: Filter = wire.parse_filter(message)  # unreadable: the session ends, for rows could be lost for ever

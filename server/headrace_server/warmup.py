@@ -3,11 +3,13 @@
 On a GPU that is done twice: first with a small pool, to see what steps need beside it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from headrace_server.compute.interface import PoolPlan
+from headrace_server.distributed.collective import Collective
 from headrace_server.errors import CapacityError
 from headrace_server.log import LOGGER
 from headrace_server.memory import MIB, Limits, pool_size
@@ -39,7 +41,9 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     runner.free_pool()
     free, share = compute.available()
     available = max(free - scratch, 0)
-    num_blocks = pool_size(limits, available, share, block_size, block_bytes, max_positions)
+    num_blocks = _agreed(
+        compute.collective, lambda: pool_size(limits, available, share, block_size, block_bytes, max_positions)
+    )
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
     runner.prepare(_plan(limits, num_blocks, served))
     step_us = _run(runner, _prompt_step(runner, limits, num_blocks, served))
@@ -53,6 +57,19 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
         step_us // 1000,
     )
     return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us)
+
+
+def _agreed(collective: Collective, num_blocks: Callable[[], int]) -> int:
+    """What the rank with least room for them can have. Raises CapacityError on every rank if one has too little."""
+    try:
+        mine = num_blocks()
+    except CapacityError:
+        collective.least(0)
+        raise
+    least = collective.least(mine)
+    if least == 0:
+        raise CapacityError("another rank has too little memory for the KV cache; it says how much")
+    return least
 
 
 def _plan(limits: Limits, num_blocks: int, served: int) -> PoolPlan:

@@ -14,7 +14,7 @@ ROOT = Path(headrace_server.__file__).parent
 LAYERS = (
     ("errors", "log", "architectures"),
     ("fields", "parent", "inbox", "model_thread"),
-    ("weights", "attention"),
+    ("weights", "attention", "distributed"),
     ("quantization",),
     ("layers",),
     ("sampling.parameters",),

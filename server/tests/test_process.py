@@ -255,7 +255,7 @@ def test_whoever_asks_for_info_reads_the_sentence_that_the_shard_ends_with(
     ("flags", "message"),
     [
         (["--rank", "1"], "--rank 1 is not below --world-size 1"),
-        (["--world-size", "2"], "models are not split over several shards yet"),
+        (["--world-size", "2"], "--world-size 2 needs --master-port"),
         (["--block-size", "7"], "--block-size: block_size 7"),
         (["--num-threads", "0"], "--num-threads 0 must be at least 1"),
     ],

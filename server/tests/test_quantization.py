@@ -177,7 +177,7 @@ def test_blocks_of_another_shape_are_named(gguf: Gguf) -> None:
 
 
 def test_only_a_cpu_quantizes(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_device", lambda _: "meta")
+    monkeypatch.setattr(loading, "_device", lambda wanted, local_rank: "meta")
     with pytest.raises(ConfigError, match="--quantize int8: only a CPU computes with such weights; leave it out"):
         load(model.directory, "--quantize", "int8")
 

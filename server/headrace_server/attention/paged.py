@@ -35,7 +35,7 @@ class PagedAttention:
         self._device = device
 
     def allocate(self, num_blocks: int, dtype: torch.dtype) -> LayerCache:
-        """Uninitialised: on a CPU the pages are taken when they are first written."""
+        """Uninitialised: on a CPU the pages are taken when they are first written. Empty for a rank without heads."""
         shape = kv_cache_shape(num_blocks, self.block_size, *self._heads)
         keys, values = (torch.empty(shape, dtype=dtype, device=self._device) for _ in range(2))
         return LayerCache(keys, values)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace_server.batch import StepRows
+from headrace_server.distributed.collective import Collective
 from headrace_server.errors import ProtocolError
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk
@@ -27,7 +28,7 @@ class PoolPlan:
 class Computed:
     """What the healthy rows of a step gave, on the host."""
 
-    samples: Samples | None  # None: no row samples
+    samples: Samples | None  # None: no row samples, or this is not rank 0
     told: list[Floats]  # of each chunk that asked: log-probabilities of its `following`
     forward_us: int
     sampling_us: int
@@ -48,7 +49,8 @@ class Compute(Protocol):
     dtype: str  # as the contract names it: "bfloat16"
     device: str
     block_size: int  # tokens
-    kv_bytes_per_token: int
+    kv_bytes_per_token: int  # of this rank
+    collective: Collective  # the ranks that hold the model together, this one among them
     overlaps: bool  # `launch` returns before the step has ended, so the next may be launched meanwhile
 
     def available(self) -> tuple[int, float]:
@@ -73,7 +75,7 @@ class Compute(Protocol):
         ...
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> Launched:
-        """Forward pass and sampling of rows that are known to be computable; at least one."""
+        """Forward pass and sampling of rows that are known to be computable; at least one. Rank 0 has the samples."""
         ...
 
     def rehearse(self) -> None:

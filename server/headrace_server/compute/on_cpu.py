@@ -14,6 +14,7 @@ from headrace_kernels.memory import huge_zeros
 from headrace_kernels.token_logprobs import token_logprobs
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
+from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.layers.rope_scaling import cos_sin_table
 from headrace_server.memory import CPU_SHARE, available_bytes
 from headrace_server.models.config import ModelConfig
@@ -42,6 +43,7 @@ class CpuCompute:
 
     device = "cpu"
     overlaps = False
+    collective: Collective = Alone()  # one call computes all layers: there is no place for a sum over ranks
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights, block_size: int) -> None:
         self.config = config

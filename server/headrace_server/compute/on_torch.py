@@ -42,9 +42,10 @@ class TorchCompute:
         self.dtype = str(dtype).removeprefix("torch.")
         self.device = str(device.torch_device)
         self.block_size = backend.block_size
-        self.kv_bytes_per_token = model.config.kv_bytes_per_token(dtype.itemsize)
+        self.kv_bytes_per_token = model.config.kv_bytes_per_token(dtype.itemsize, len(model.split.kv_heads))
         self.overlaps = device.overlaps
         self.model = model
+        self.collective = model.collective
         self.backend = backend
         self._torch_dtype = dtype
         self._device = device
@@ -152,12 +153,20 @@ class TorchCompute:
 
     def _logprobs(self, hidden: Tensor, tokens: Ints, following: Ints) -> Tensor:
         places, following_ids = self._device.upload([tokens, following])
-        return self.model.logits(hidden[places]).log_softmax(dim=-1).gather(1, following_ids[:, None])[:, 0]
+        logits = self.model.logits(hidden[places])
+        if self.collective.rank > 0:
+            return logits.new_full((len(following),), torch.nan)  # rank 0 tells
+        return logits.log_softmax(dim=-1).gather(1, following_ids[:, None])[:, 0]
 
-    def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> DeviceSamples:
+    def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> DeviceSamples | None:
+        """Rank 0 samples, and all ranks get the ids: they are the next step's inputs."""
         sampling = laid_out.rows[laid_out.sampling]
-        drawn = sample_with_torch(logits, sampling, rows.known[sampling] - rows.prompt[sampling], rows.sampling)
-        self._last_token[self._upload(sampling)] = drawn.ids
+        drawn = None
+        if self.collective.rank == 0:
+            drawn = sample_with_torch(logits, sampling, rows.known[sampling] - rows.prompt[sampling], rows.sampling)
+        ids = drawn.ids if drawn is not None else self._last_token.new_empty(len(sampling))
+        self.collective.broadcast(ids)
+        self._last_token[self._upload(sampling)] = ids
         return drawn
 
     def _upload(self, values: Ints) -> Tensor:

@@ -1,10 +1,12 @@
-"""Grouped-query attention: one fused projection, rotation, paged attention, output projection."""
+"""Grouped-query attention: one fused projection, rotation, paged attention, output projection. Of a rank's heads, if it
+has some."""
 
 from dataclasses import dataclass
 
 from torch import Tensor, split_with_sizes
 
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
+from headrace_server.distributed.collective import Collective
 from headrace_server.layers.norm import RmsNorm
 from headrace_server.layers.rotary import RotaryEmbedding
 from headrace_server.quantization.method import LinearLayer
@@ -35,3 +37,13 @@ class Attention:
         scale = self.head_dim**-0.5
         attended = self.backend(query, key, value, cache, batch, scale, self.sliding_window)
         return self.output(attended.view(x.shape[0], -1))
+
+
+@dataclass(frozen=True, slots=True)
+class NoAttention:
+    """What a rank without heads adds to the others' attention: nothing."""
+
+    collective: Collective
+
+    def __call__(self, x: Tensor, positions: Tensor, cache: LayerCache, batch: AttentionBatch) -> Tensor:
+        return self.collective.all_reduce(x.new_zeros(x.shape))

@@ -50,6 +50,7 @@ class ModelConfig:
         """Longest sequence the position embedding is made for, tokens."""
         return self.rope.max_positions
 
-    def kv_bytes_per_token(self, element_size: int) -> int:
-        """Bytes that one token takes in the caches of all layers, where heads are padded."""
-        return 2 * len(self.layers) * self.num_kv_heads * padded_head_dim(self.head_dim) * element_size
+    def kv_bytes_per_token(self, element_size: int, num_kv_heads: int | None = None) -> int:
+        """Bytes that one token takes in the caches of all layers, where heads are padded; of some of the heads only."""
+        heads = self.num_kv_heads if num_kv_heads is None else num_kv_heads
+        return 2 * len(self.layers) * heads * padded_head_dim(self.head_dim) * element_size

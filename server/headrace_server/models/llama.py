@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
-from headrace_server.layers.attention import Attention
+from headrace_server.distributed.collective import Collective
+from headrace_server.layers.attention import Attention, NoAttention
 from headrace_server.layers.embedding import Embedding, LanguageModelHead
 from headrace_server.layers.linear import LinearFactory
 from headrace_server.layers.mlp import GatedMlp
@@ -14,14 +15,18 @@ from headrace_server.layers.norm import RmsNorm
 from headrace_server.layers.rotary import RotaryEmbedding
 from headrace_server.models.config import LayerConfig, ModelConfig
 from headrace_server.models.names import EMBEDDING, FINAL_NORM, HEAD, LayerNames
+from headrace_server.models.split import Split
 from headrace_server.quantization.method import quantization_method
 from headrace_server.weights.safetensors import Checkpoint
+from headrace_server.weights.slice import Slice
 
 
 class DecoderLayer:
     """x + attention(norm(x)), then the same with the feed-forward layer."""
 
-    def __init__(self, input_norm: RmsNorm, attention: Attention, mlp_norm: RmsNorm, mlp: GatedMlp) -> None:
+    def __init__(
+        self, input_norm: RmsNorm, attention: Attention | NoAttention, mlp_norm: RmsNorm, mlp: GatedMlp
+    ) -> None:
         self._input_norm = input_norm
         self._attention = attention
         self._mlp_norm = mlp_norm
@@ -38,20 +43,33 @@ class DecoderLayer:
 
 
 class Llama:
-    """A decoder-only transformer. The residual stream is float32 whatever the weights are: one small tensor more."""
+    """A decoder-only transformer, or one rank's part of it.
+
+    The residual stream is float32 whatever the weights are: one small tensor more.
+    """
 
     def __init__(
-        self, config: ModelConfig, checkpoint: Checkpoint, backend: PagedAttention, device: torch.device
+        self,
+        config: ModelConfig,
+        split: Split,
+        checkpoint: Checkpoint,
+        backend: PagedAttention,
+        device: torch.device,
+        collective: Collective,
     ) -> None:
         self.config = config
-        self._linear = LinearFactory(checkpoint, quantization_method(config.quantization))
+        self.split = split
+        self.collective = collective
+        self._linear = LinearFactory(checkpoint, quantization_method(config.quantization), collective)
         self._rotary = RotaryEmbedding(config.rope, device)
-        self._embedding = Embedding(checkpoint.take(f"{EMBEDDING}.weight", config.vocab_size, config.hidden_size))
+        vocabulary = Slice.of(config.vocab_size, split.vocabulary)
+        embedding = checkpoint.take(f"{EMBEDDING}.weight", vocabulary, config.hidden_size)
+        self._embedding = Embedding(embedding, split.vocabulary, collective)
         self._layers = [
             self._layer(LayerNames.of(index), layer, checkpoint, backend) for index, layer in enumerate(config.layers)
         ]
         self._norm = self._norm_layer(FINAL_NORM, checkpoint)
-        self._head = self._language_model_head(checkpoint)
+        self._head = self._language_model_head(checkpoint, vocabulary)
         checkpoint.finish()
 
     def serve(self, positions: int) -> None:
@@ -69,7 +87,7 @@ class Llama:
         return self._norm.add(x, residual)[0]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [rows, hidden_size] → [rows, vocab_size] float32."""
+        """hidden [rows, hidden_size] → [rows, vocab_size] float32 on rank 0, [rows, 0] elsewhere. All take part."""
         return self._head(hidden)
 
     def _layer(
@@ -84,37 +102,37 @@ class Llama:
 
     def _attention(
         self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention
-    ) -> Attention:
-        config = self.config
-        query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    ) -> Attention | NoAttention:
+        config, split = self.config, self.split
+        query_norm = self._head_norm(names.query_norm, checkpoint)
+        key_norm = self._head_norm(names.key_norm, checkpoint)
+        if not split.has_attention:
+            checkpoint.ignore_modules(names.query, names.key, names.value, names.output)
+            return NoAttention(self.collective)
+        query = Slice.of(config.num_heads * config.head_dim, split.query_heads, config.head_dim)
+        key = Slice.of(config.num_kv_heads * config.head_dim, split.kv_heads, config.head_dim)
         return Attention(
             qkv=self._linear.column_parallel(
-                [names.query, names.key, names.value],
-                [query_size, kv_size, kv_size],
-                config.hidden_size,
-                config.qkv_bias,
+                [names.query, names.key, names.value], [query, key, key], config.hidden_size, config.qkv_bias
             ),
-            output=self._linear.row_parallel(names.output, config.hidden_size, query_size, config.output_bias),
+            output=self._linear.row_parallel(names.output, config.hidden_size, query, config.output_bias),
             backend=backend,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
+            num_heads=len(split.query_heads),
+            num_kv_heads=len(split.kv_heads),
             head_dim=config.head_dim,
             rotary=self._rotary if layer.rotary else None,
             sliding_window=layer.sliding_window,
-            query_norm=self._head_norm(names.query_norm, checkpoint),
-            key_norm=self._head_norm(names.key_norm, checkpoint),
+            query_norm=query_norm,
+            key_norm=key_norm,
         )
 
     def _mlp(self, names: LayerNames) -> GatedMlp:
         config = self.config
+        inner = Slice.of(config.intermediate_size, self.split.inner)
         gate_up = self._linear.column_parallel(
-            [names.gate, names.up],
-            [config.intermediate_size] * 2,
-            config.hidden_size,
-            config.mlp_bias,
+            [names.gate, names.up], [inner, inner], config.hidden_size, config.mlp_bias
         )
-        down = self._linear.row_parallel(names.down, config.hidden_size, config.intermediate_size, config.mlp_bias)
-        return GatedMlp(gate_up, down)
+        return GatedMlp(gate_up, self._linear.row_parallel(names.down, config.hidden_size, inner, config.mlp_bias))
 
     def _norm_layer(self, name: str, checkpoint: Checkpoint) -> RmsNorm:
         return RmsNorm(checkpoint.take(f"{name}.weight", self.config.hidden_size), self.config.rms_norm_eps)
@@ -124,8 +142,10 @@ class Llama:
             return None
         return RmsNorm(checkpoint.take(f"{name}.weight", self.config.head_dim), self.config.rms_norm_eps)
 
-    def _language_model_head(self, checkpoint: Checkpoint) -> LanguageModelHead:
+    def _language_model_head(self, checkpoint: Checkpoint, vocabulary: Slice) -> LanguageModelHead:
+        weight = self._embedding.weight
         if self.config.tie_word_embeddings:
             checkpoint.ignore(f"{HEAD}.weight")  # some checkpoints carry the copy
-            return LanguageModelHead(self._embedding.weight)
-        return LanguageModelHead(checkpoint.take(f"{HEAD}.weight", self.config.vocab_size, self.config.hidden_size))
+        else:
+            weight = checkpoint.take(f"{HEAD}.weight", vocabulary, self.config.hidden_size)
+        return LanguageModelHead(weight, self.split.vocabulary_widths, self.collective)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from headrace_server.errors import ConfigError
 from headrace_server.weights.safetensors import Checkpoint
+from headrace_server.weights.slice import Slice
 
 
 class LinearLayer(Protocol):
@@ -19,11 +20,18 @@ class QuantizationMethod(Protocol):
     """Makes a linear layer of what a checkpoint stores under some names."""
 
     def linear(
-        self, checkpoint: Checkpoint, names: Sequence[str], out_features: Sequence[int], in_features: int, bias: bool
+        self,
+        checkpoint: Checkpoint,
+        names: Sequence[str],
+        out_features: Sequence[Slice],
+        in_features: Slice,
+        bias: bool,
     ) -> LinearLayer:
         """One layer of the modules `names` side by side: its output is theirs, concatenated.
 
-        Takes `<name>.weight` and so on from the checkpoint, whatever the method stores there.
+        Of names[i] it has the outputs out_features[i], and all of them read the inputs in_features: a rank's part, or
+        the whole. Takes `<name>.weight` and so on from the checkpoint, whatever the method stores there. Raises
+        ConfigError where what is stored cannot be cut there.
         """
         ...
 

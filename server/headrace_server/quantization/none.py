@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from headrace_server.weights.safetensors import Checkpoint
+from headrace_server.weights.slice import Slice
 
 
 class UnquantizedLinear:
@@ -23,7 +24,12 @@ class Unquantized:
     """The method of checkpoints without `quantization_config`."""
 
     def linear(
-        self, checkpoint: Checkpoint, names: Sequence[str], out_features: Sequence[int], in_features: int, bias: bool
+        self,
+        checkpoint: Checkpoint,
+        names: Sequence[str],
+        out_features: Sequence[Slice],
+        in_features: Slice,
+        bias: bool,
     ) -> UnquantizedLinear:
         weight = checkpoint.take_stacked([f"{name}.weight" for name in names], out_features, in_features)
         biases = checkpoint.take_stacked([f"{name}.bias" for name in names], out_features) if bias else None

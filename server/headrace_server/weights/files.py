@@ -69,6 +69,10 @@ class CheckpointFiles:
         """This tensor, if there, is not needed."""
         self._left.discard(name)
 
+    def ignore_modules(self, *names: str) -> None:
+        """Nothing of these modules is needed, however a quantization method stores them."""
+        self._left = {tensor for tensor in self._left if tensor.rpartition(".")[0] not in names}
+
     def finish(self) -> None:
         """Raises WeightsError if the files hold tensors that the model did not take."""
         if self._left:

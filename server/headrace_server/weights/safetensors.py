@@ -1,20 +1,28 @@
 """A checkpoint's tensors for torch.
 
-Peak memory is the model in its own dtype plus the largest tensor of the file. Tensors are always copied, so a file
-that is replaced while the shard runs does no harm.
+Peak memory is this rank's part of the model in its own dtype plus that of the largest tensor of the file. Tensors are
+always copied, so a file that is replaced while the shard runs does no harm.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headrace_server.weights.files import ADVICE, CheckpointFiles, StoredTensor
+from headrace_server.weights.slice import Axis, Slice, as_slice
 
 __all__ = ["ADVICE", "Checkpoint"]
 
-_TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64}
+_TYPES = {
+    "F32": (np.int32, torch.float32),
+    "BF16": (np.int16, torch.bfloat16),
+    "F16": (np.int16, torch.float16),
+    "F64": (np.int64, torch.float64),
+}
+"""By safetensors' name: integers of the same size, which numpy can cut, and what they mean."""
 
 
 class Checkpoint(CheckpointFiles):
@@ -27,20 +35,29 @@ class Checkpoint(CheckpointFiles):
         self._dtype = dtype
         self._device = device
 
-    def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor, copied to the model's dtype and device; its shape must be as said."""
-        return self.take_stacked([name], [shape[0]], *shape[1:])
+    def take(self, name: str, *axes: Axis) -> Tensor:
+        """The tensor, or the slices of its axes, copied to the model's dtype and device. Its shape must be as said."""
+        return self.take_stacked([name], [axes[0]], *axes[1:])
 
-    def take_stacked(self, names: Sequence[str], heights: Sequence[int], *rest: int) -> Tensor:
-        """Several tensors as one, stacked along their first axis: names[i] has the shape [heights[i], *rest]."""
+    def take_stacked(self, names: Sequence[str], heights: Sequence[Axis], *rest: Axis) -> Tensor:
+        """Several tensors as one, stacked along their first axis: of names[i] the part [heights[i], *rest].
+
+        Only the parts are read from the file, as far as its pages allow.
+        """
+        cuts = [[as_slice(axis) for axis in (height, *rest)] for height in heights]
         # All are looked up first: sizes that do not fit the file must not be allocated.
-        tensors = [self.stored(name, (height, *rest)) for name, height in zip(names, heights, strict=True)]
-        stacked = torch.empty(sum(heights), *rest, dtype=self._dtype, device=self._device)
-        for part, tensor in zip(stacked.split(list(heights)), tensors, strict=True):
-            part.copy_(_mapped(tensor))
+        tensors = [self.stored(name, tuple(axis.size for axis in axes)) for name, axes in zip(names, cuts, strict=True)]
+        lengths = [len(axes[0]) for axes in cuts]
+        stacked = torch.empty(
+            sum(lengths), *(len(as_slice(axis)) for axis in rest), dtype=self._dtype, device=self._device
+        )
+        for part, tensor, axes in zip(stacked.split(lengths), tensors, cuts, strict=True):
+            part.copy_(_mapped(tensor, axes))
         return stacked
 
 
-def _mapped(tensor: StoredTensor) -> Tensor:
-    # frombuffer wants writable memory for a tensor that could be written to; this one is only copied from.
-    return torch.from_numpy(tensor.data.copy()).view(_TYPES[tensor.dtype]).view(tensor.shape)
+def _mapped(tensor: StoredTensor, axes: Sequence[Slice]) -> Tensor:
+    integers, dtype = _TYPES[tensor.dtype]
+    values = tensor.data.view(integers).reshape(tensor.shape)[tuple(slice(axis.begin, axis.end) for axis in axes)]
+    # from_numpy wants writable memory for a tensor that could be written to; this one is only copied from.
+    return torch.from_numpy(values.copy()).view(dtype)

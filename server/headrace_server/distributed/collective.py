@@ -1,0 +1,96 @@
+"""What ranks do together. Every rank calls the same operations in the same order; each waits for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WORDS = 5  # numbers, at most, that say what a rank is about to do
+PAUSE_SECONDS = 0.001  # between two looks at what the other ranks are about to do
+
+
+class Act(IntEnum):
+    """What ranks begin together; the first of the numbers that say what a rank is about to do."""
+
+    WARM_UP = 1
+    STEP = 2
+    IMPROVE = 3
+
+
+class Collective(Protocol):
+    """The ranks of one model. Used on the model thread alone.
+
+    Raises LostRank when another rank is gone or does not come.
+    """
+
+    rank: int
+    world_size: int
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The sum of all ranks' x, on every rank. x may be overwritten."""
+        ...
+
+    def gather(self, x: Tensor) -> list[Tensor] | None:
+        """On rank 0 every rank's x, in their order; elsewhere None. All are of one shape."""
+        ...
+
+    def broadcast(self, x: Tensor) -> None:
+        """Fill x with rank 0's."""
+        ...
+
+    def same(self, mine: tuple[int, ...]) -> bool:
+        """Whether all ranks say the same, in at most WORDS numbers. On the host: it does not wait for a GPU."""
+        ...
+
+    def least(self, value: int) -> int:
+        """The least of all ranks' values. On the host."""
+        ...
+
+    def give_up(self, error: BaseException) -> None:
+        """This rank failed alone and cannot keep in step: tell the others why, and end the process. Does not return."""
+        ...
+
+
+class Alone:
+    """The collective of a single rank: nothing to exchange."""
+
+    rank = 0
+    world_size = 1
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return x
+
+    def gather(self, x: Tensor) -> list[Tensor] | None:
+        return [x]
+
+    def broadcast(self, x: Tensor) -> None:
+        pass
+
+    def same(self, mine: tuple[int, ...]) -> bool:
+        return True
+
+    def least(self, value: int) -> int:
+        return value
+
+    def give_up(self, error: BaseException) -> None:
+        raise error
+
+
+def agree(collective: Collective, mine: tuple[int, ...], wanted: Callable[[], bool]) -> bool:
+    """Wait until all ranks are about to do the same thing, `mine`, said in at most WORDS numbers. False once it is not
+    wanted here any more.
+
+    A router that goes away may have reached some ranks with a message and others not. Those that it reached wait here,
+    learn from the next router's first message that the others do something else, see that their own session is over,
+    and leave the old message behind.
+    """
+    while not collective.same(mine):
+        if not wanted():
+            return False
+        time.sleep(PAUSE_SECONDS)
+    return True

@@ -1,0 +1,73 @@
+"""Ranks find each other: by a store of addresses at the rendezvous, then by connections of their own."""
+
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from headrace_server.distributed.collective import Collective
+from headrace_server.distributed.lifeline import Lifeline, listen
+from headrace_server.distributed.process_group import ProcessGroup
+from headrace_server.distributed.rendezvous import PATIENCE_SECONDS, Rendezvous
+from headrace_server.errors import ConfigError, LostRank
+from headrace_server.log import LOGGER
+
+LIFELINE = "lifeline"
+"""Key under which rank 0 says the port of its lifeline."""
+
+
+def join(place: Rendezvous, dtype: torch.dtype, device: torch.device, last: Callable[[], None]) -> Collective:
+    """Wait for all ranks, and be one of them. `last` runs before this process ends because another one did.
+
+    Raises ConfigError or LostRank, naming the rendezvous, if they don't come together.
+    """
+    where = f"{place.host}:{place.port}"
+    LOGGER.info("rank %d of %d: meeting the others at %s", place.rank, place.world_size, where)
+    store = _store(place)
+    try:
+        lifeline = _lifeline(place, store, last)
+    except (OSError, RuntimeError) as error:
+        raise LostRank(
+            f"not all of {place.world_size} ranks met at {where} within {PATIENCE_SECONDS:.0f} s: {error}"
+        ) from error
+    return ProcessGroup(place.rank, place.world_size, store, lifeline, dtype, device)
+
+
+def _store(place: Rendezvous) -> dist.Store:
+    hosts = place.rank == 0 and not place.store_is_up
+    # Bound here: torch would take the port on every interface, and its error would name no flag.
+    listener = _bound(place) if hosts else None
+    try:
+        return dist.TCPStore(
+            place.host,
+            place.port,
+            is_master=hosts,
+            timeout=timedelta(seconds=PATIENCE_SECONDS),
+            wait_for_workers=False,
+            master_listen_fd=listener.detach() if listener else None,
+        )
+    except RuntimeError as error:
+        raise LostRank(
+            f"rank {place.rank} found nobody at {place.host}:{place.port} (--master-addr, --master-port) within "
+            f"{PATIENCE_SECONDS:.0f} s: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _bound(place: Rendezvous) -> socket.socket:
+    try:
+        return socket.create_server((place.host, place.port))
+    except OSError as error:
+        raise ConfigError(
+            f"rank 0 cannot listen on {place.host}:{place.port} (--master-addr, --master-port): {error.strerror}"
+        ) from None
+
+
+def _lifeline(place: Rendezvous, store: dist.Store, last: Callable[[], None]) -> Lifeline:
+    if place.rank == 0:
+        listener = listen(place.host)
+        store.set(LIFELINE, str(listener.getsockname()[1]))
+        return Lifeline.of_rank_0(listener, place.world_size, last)
+    port = int(store.get(LIFELINE))
+    return Lifeline.to_rank_0(place.rank, (place.host, port), last)

@@ -1,0 +1,92 @@
+"""Ranks in processes of their own, on torch.distributed: NCCL between GPUs, gloo between CPUs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from headrace_server.distributed.collective import WORDS
+from headrace_server.distributed.lifeline import Lifeline
+from headrace_server.distributed.one_shot import OneShotSum, one_shot_sum
+from headrace_server.errors import LostRank
+
+FOREVER = timedelta(days=365)
+"""A rank that is gone is noticed by the lifeline; one that hangs by the router, which names it. A rank that waits for a
+router's next step waits as long as that takes."""
+
+
+class ProcessGroup:
+    """The `Collective` of several processes."""
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        store: dist.Store,
+        lifeline: Lifeline,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Every rank takes part. `dtype`: of what is summed."""
+        self.rank = rank
+        self.world_size = world_size
+        self._lifeline = lifeline
+        on_gpu = device.type == "cuda"
+        with _others_may_be_gone():
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                store=store,
+                rank=rank,
+                world_size=world_size,
+                timeout=FOREVER,
+                device_id=device if on_gpu else None,
+            )
+        one_shot = one_shot_sum(dtype, device)
+        all_have_it = self.same((one_shot is not None,))
+        self._one_shot: OneShotSum | None = one_shot if all_have_it else None
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        with _others_may_be_gone():
+            if self._one_shot is not None and self._one_shot.takes(x):
+                return self._one_shot(x)
+            dist.all_reduce(x)
+            return x
+
+    def gather(self, x: Tensor) -> list[Tensor] | None:
+        parts = [torch.empty_like(x) for _ in range(self.world_size)] if self.rank == 0 else None
+        with _others_may_be_gone():
+            dist.gather(x, parts, dst=0)
+        return parts
+
+    def broadcast(self, x: Tensor) -> None:
+        with _others_may_be_gone():
+            dist.broadcast(x, src=0)
+
+    def same(self, mine: tuple[int, ...]) -> bool:
+        said = torch.zeros(WORDS, dtype=torch.int64)
+        said[: len(mine)] = torch.tensor(mine)
+        everyone = [torch.empty_like(said) for _ in range(self.world_size)]
+        with _others_may_be_gone():
+            dist.all_gather(everyone, said)
+        return all(torch.equal(said, other) for other in everyone)
+
+    def least(self, value: int) -> int:
+        least = torch.tensor(value)
+        with _others_may_be_gone():
+            dist.all_reduce(least, dist.ReduceOp.MIN)
+        return int(least)
+
+    def give_up(self, error: BaseException) -> None:
+        self._lifeline.give_up(error)
+
+
+@contextmanager
+def _others_may_be_gone() -> Iterator[None]:
+    """gloo's and NCCL's errors name sockets, not ranks."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostRank(f"the ranks lost each other: {str(error).splitlines()[0]}") from error
