@@ -16,12 +16,14 @@ import numpy as np
 from headrace_server import flags, log, serve
 from headrace_server.batch import StepRows
 from headrace_server.compute.interface import Computed, PoolPlan
+from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk
 from headrace_server.rows import Rows
 from headrace_server.runner import Landing, Runner
 from headrace_server.sampling.samples import Samples
 from headrace_server.service import ShardService
+from headrace_server.session import Session
 from headrace_server.step import Ints, Step
 
 TOKEN = 1000
@@ -54,6 +56,7 @@ class TimedCompute:
     block_size = 16
     kv_bytes_per_token = 64
     overlaps = True
+    collective: Collective = Alone()
 
     def __init__(self, config: ModelConfig, step_seconds: float) -> None:
         self.config = config
@@ -117,9 +120,9 @@ def main(log_path: str, step_ms: str, _serve: str, *words: str) -> int:
 
     to_work = ShardService._step
 
-    def note_arrival(self: ShardService, message: Any, parse: Any) -> Any:
+    def note_arrival(self: ShardService, parse: Any, session: Session, message: Any) -> Any:
         arrived[message.step] = time.monotonic()
-        return to_work(self, message, parse)
+        return to_work(self, parse, session, message)
 
     ShardService._step = note_arrival  # type: ignore[method-assign]
     serve._load = load  # type: ignore[assignment]
