@@ -2,26 +2,38 @@
 
 from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import ArgumentError
+from headrace_kernels.copy_blocks import cache_pointers, copy_blocks
+from headrace_kernels.gather_embeddings import gather_embeddings
+from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.gumbel_noise import gumbel_noise
 from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
 from headrace_kernels.paged_attention import paged_attention
-from headrace_kernels.rms_norm import add_rms_norm, rms_norm
+from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
+from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_norm
 from headrace_kernels.rotary_embedding import rotary_embedding
-from headrace_kernels.silu_and_mul import silu_and_mul
+from headrace_kernels.silu_and_mul import silu_and_mul, silu_and_mul_quantized
 from headrace_kernels.store_kv import store_kv
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "ArgumentError",
     "Backend",
+    "QuantizedRows",
     "add_rms_norm",
+    "add_rms_norm_quantized",
+    "cache_pointers",
     "choose",
+    "copy_blocks",
     "default_block_size",
+    "gather_embeddings",
+    "gather_rows",
     "gumbel_noise",
     "kv_cache_shape",
     "paged_attention",
+    "quantize_rows",
     "rms_norm",
     "rotary_embedding",
     "silu_and_mul",
+    "silu_and_mul_quantized",
     "store_kv",
 ]

@@ -26,7 +26,15 @@ class Case:
     tolerance: float  # of a difference, as a share of the largest magnitude of the reference
 
 
-OPERATIONS: tuple[str, ...] = ()
+OPERATIONS = (
+    "quantize_rows",
+    "rms_norm",
+    "silu_and_mul",
+    "rotary_embedding",
+    "gather_embeddings",
+    "gather_rows",
+    "copy_blocks",
+)
 """Folders of headrace_kernels that have cases."""
 
 

@@ -1,9 +1,11 @@
-"""Root-mean-square normalisation, alone and fused with the residual addition before it."""
+"""Root-mean-square normalisation: alone, fused with the residual addition before it, and with quantizing after it."""
 
+import torch
 from torch import Tensor
 
 from headrace_kernels.backends import DTYPES, Backend, choose
 from headrace_kernels.checks import FLOATS, dense, expect
+from headrace_kernels.quantize_rows import QuantizedRows, check_type, quantize_rows
 from headrace_kernels.rms_norm import cpu, reference
 
 
@@ -24,8 +26,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, *, backend: Backend | None =
     size = weight.shape[-1]
     expect(weight, "weight", (size,), FLOATS, x)
     expect(x, "x", (*x.shape[:-1], size), FLOATS)
-    if choose(backend, x, cpu=_cpu_supports(x, weight), triton=False) == "cpu":
+    chosen = choose(backend, x, cpu=_cpu_supports(x, weight))
+    if chosen == "cpu":
         return cpu.rms_norm(dense(x), weight.contiguous(), eps)
+    if chosen == "triton":
+        from headrace_kernels.rms_norm import triton
+
+        return triton.rms_norm(dense(x), weight, eps)
     return reference.rms_norm(x, weight, eps)
 
 
@@ -46,13 +53,41 @@ def add_rms_norm(
 
     x [1, 1] and residual [2, 3] give the sum [3, 4], and normed is what `rms_norm` says of [3, 4].
     """
+    _check_sum(x, residual, weight)
+    chosen = choose(backend, x, cpu=_cpu_supports(x, weight) and _cpu_supports(residual, weight))
+    if chosen == "cpu":
+        return cpu.add_rms_norm(dense(x), dense(residual), weight.contiguous(), eps)
+    if chosen == "triton":
+        from headrace_kernels.rms_norm import triton
+
+        return triton.add_rms_norm(dense(x), dense(residual), weight, eps)
+    return reference.add_rms_norm(x, residual, weight, eps)
+
+
+def add_rms_norm_quantized(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, dtype: torch.dtype, *, backend: Backend | None = None
+) -> tuple[QuantizedRows, Tensor]:
+    """`add_rms_norm`, and its `normed` in 8 bits, for the product that follows.
+
+    dtype    int8 or float8_e4m3fn
+    returns  (quantize_rows(normed, dtype), sum), bit for bit as the operations done apart
+    """
+    _check_sum(x, residual, weight)
+    check_type(dtype)
+    if choose(backend, x, cpu=False) == "triton":
+        from headrace_kernels.rms_norm import triton
+
+        values, scales, total = triton.add_rms_norm_quantized(dense(x), dense(residual), weight, eps, dtype)
+        return QuantizedRows(values, scales), total
+    normed, total = reference.add_rms_norm(x, residual, weight, eps)
+    return quantize_rows(normed, dtype, backend="reference"), total
+
+
+def _check_sum(x: Tensor, residual: Tensor, weight: Tensor) -> None:
     size = weight.shape[-1]
     expect(weight, "weight", (size,), FLOATS, x)
     expect(x, "x", (None, size), FLOATS)
     expect(residual, "residual", x.shape, FLOATS, x)
-    if choose(backend, x, cpu=_cpu_supports(x, weight) and _cpu_supports(residual, weight), triton=False) == "cpu":
-        return cpu.add_rms_norm(dense(x), dense(residual), weight.contiguous(), eps)
-    return reference.add_rms_norm(x, residual, weight, eps)
 
 
 def _cpu_supports(x: Tensor, weight: Tensor) -> bool:

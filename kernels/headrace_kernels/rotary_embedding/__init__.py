@@ -16,7 +16,7 @@ def rotary_embedding(
     query      [num_tokens, num_heads, head_dim]; any stride between tokens
     key        [num_tokens, num_kv_heads, head_dim]; any stride between tokens
     cos_sin    [max_positions, rotary_dim] float32: of each position rotary_dim / 2 cosines, then as many sines
-    positions  [num_tokens] int64, in [0, max_positions)
+    positions  [num_tokens] int64, in [0, max_positions); on a GPU nobody looks whether they are
 
     Element i and i + rotary_dim / 2 of a head are a pair (the half-split form of GPT-NeoX and Llama):
 
@@ -36,8 +36,13 @@ def rotary_embedding(
     max_positions, rotary_dim = cos_sin.shape
     if rotary_dim % 2 or rotary_dim > head_dim:
         raise ArgumentError(f"cos_sin: rotary_dim {rotary_dim} must be even and at most head_dim {head_dim}")
-    if choose(backend, query, triton=False) == "cpu":
+    chosen = choose(backend, query)
+    if chosen == "cpu":
         cpu.rotary_embedding(query, key, cos_sin.contiguous(), positions.contiguous())
+    elif chosen == "triton":
+        from headrace_kernels.rotary_embedding import triton
+
+        triton.rotary_embedding(query, key, cos_sin.contiguous(), positions.contiguous())
     else:
         expect_range(positions, "positions", 0, max_positions)
         reference.rotary_embedding(query, key, cos_sin, positions)
