@@ -51,7 +51,7 @@ def _normalise(
     block, warps = row_shape(size)
     quantizes: dict[str, Any] = {"QUANTIZE": False, "IS_FLOAT8": False, "CONVERTS_FLOAT8": False}
     if scales is not None:
-        quantizes: dict[str, Any] = {"QUANTIZE": True, **switches(out.dtype)}
+        quantizes = {"QUANTIZE": True, **switches(out.dtype)}
         out = as_stored(out)
     launch(
         _rms_norm_kernel,
