@@ -13,6 +13,7 @@ from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_
 from headrace_kernels.rotary_embedding import rotary_embedding
 from headrace_kernels.silu_and_mul import silu_and_mul, silu_and_mul_quantized
 from headrace_kernels.store_kv import store_kv
+from headrace_kernels.token_logprobs.of_tensors import token_logprobs
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
@@ -36,4 +37,5 @@ __all__ = [
     "silu_and_mul",
     "silu_and_mul_quantized",
     "store_kv",
+    "token_logprobs",
 ]

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels import native
-from headrace_kernels.backends import Backend
+from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import ArgumentError, expect
 from headrace_kernels.gumbel_noise import cpu, reference
 
@@ -27,12 +26,17 @@ def gumbel_noise(seeds: Tensor, indices: Tensor, vocab_size: int, *, backend: Ba
 
     `u` is the same everywhere, bit for bit. The reference takes logarithms in float64 and rounds; the C++ differs by
     at most 3e-7 * max(1, |noise|), and its bits are the same with every instruction set and compiler, because it
-    only uses operations that IEEE 754 rounds exactly.
+    only uses operations that IEEE 754 rounds exactly. The GPU does the same operations and has the same bits.
     """
     expect(seeds, "seeds", (None,), torch.int64)
     expect(indices, "indices", seeds.shape, torch.int64, seeds)
     if vocab_size < 1:
         raise ArgumentError(f"vocab_size: expected at least 1, got {vocab_size}")
-    if backend != "reference" and seeds.is_cpu and native.available():
+    backend = choose(backend, torch.empty(0, device=seeds.device))
+    if backend == "cpu":
         return cpu.gumbel_noise(seeds.contiguous(), indices.contiguous(), vocab_size)
+    if backend == "triton":
+        from headrace_kernels.gumbel_noise import triton
+
+        return triton.gumbel_noise(seeds.contiguous(), indices.contiguous(), vocab_size)
     return reference.gumbel_noise(seeds, indices, vocab_size)

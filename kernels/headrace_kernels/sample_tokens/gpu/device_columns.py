@@ -1,0 +1,154 @@
+"""`Columns` on the device: what the kernels read of every row, and the counts that they keep themselves."""
+
+import numpy as np
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from headrace_kernels.gpu.upload import bits_of, upload
+from headrace_kernels.sample_tokens.columns import Columns, Ints
+
+# A row's parameters are 32-bit words; these are their places.
+TEMPERATURE = tl.constexpr(0)
+TOP_K = tl.constexpr(1)
+TYPICAL_P = tl.constexpr(2)
+TOP_P = tl.constexpr(3)
+LOG_MIN_P = tl.constexpr(4)  # −∞: off
+REPETITION = tl.constexpr(5)
+FREQUENCY = tl.constexpr(6)
+PRESENCE = tl.constexpr(7)
+SEED_LOW = tl.constexpr(8)
+SEED_HIGH = tl.constexpr(9)
+COUNTS = tl.constexpr(10)  # the row's place in `counts`, or −1
+BIASES = tl.constexpr(11)  # the row's place in `bias_ids` and `bias_values`, or −1
+NUM_BIASES = tl.constexpr(12)
+WORDS = tl.constexpr(16)
+
+FIRST_WIDTH = 64  # biases of a row; doubled when one has more
+
+
+class DeviceColumns:
+    """The device's copy of rows of `Columns`, made by `put`.
+
+    parameters   [max_rows, WORDS] int32
+    counts       [places, vocab_size] int32: of a row that penalises 0 for a token that did not occur, else 1 + how
+                 often the answer has it. The kernels count on from what `put` wrote
+    bias_ids     [places, width] int32; bias_values: the same in float32
+    last_token   [max_rows] int64: what each row sampled last; written by the kernels
+
+    `counts` and biases hold as many places as rows needed at once so far, doubled when one more does: 512 KB of counts
+    for a row that penalises, with a vocabulary of 128k.
+    """
+
+    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self.device = device
+        self.parameters = torch.zeros(max_rows, WORDS.value, dtype=torch.int32, device=device)
+        self.last_token = torch.zeros(max_rows, dtype=torch.int64, device=device)
+        self.counts = torch.zeros(0, vocab_size, dtype=torch.int32, device=device)
+        self.bias_ids = torch.zeros(0, FIRST_WIDTH, dtype=torch.int32, device=device)
+        self.bias_values = torch.zeros(0, FIRST_WIDTH, device=device)
+        self._counting, self._biased = _Places(), _Places()
+
+    def put(self, rows: Ints, columns: Columns) -> None:
+        """Take over these rows from the host's columns, with their histories and biases. Waits for nothing."""
+        self.release(rows)
+        counting = rows[columns.history.lengths[rows] > 0]
+        biased = rows[columns.biases.lengths[rows] > 0]
+        counts_at = np.array([self._counting.take(row) for row in counting.tolist()], np.int64)
+        biases_at = np.array([self._biased.take(row) for row in biased.tolist()], np.int64)
+        words = _words(rows, columns, self.vocab_size)
+        words[np.isin(rows, counting), COUNTS.value] = counts_at
+        words[np.isin(rows, biased), BIASES.value] = biases_at
+        self._reserve(int(columns.biases.lengths[rows].max(initial=0)))
+        seen, seen_ids, times = _entries(columns.history.ids, columns.history.values, columns.history.lengths, counting)
+        owner, bias_ids, biases = _entries(columns.biases.ids, columns.biases.values, columns.biases.lengths, biased)
+        bias_columns = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        there = upload(
+            (
+                *(rows, words, counts_at, counts_at[seen], seen_ids, times + 1),
+                *(biases_at[owner], bias_columns, bias_ids, bits_of(biases.astype(np.float32))),
+            ),
+            self.device,
+        )
+        self.parameters.index_copy_(0, there[0].long(), there[1].view(-1, WORDS.value))
+        if len(counting):
+            self.counts.index_fill_(0, there[2].long(), 0)
+            self.counts.index_put_((there[3].long(), there[4].long()), there[5])
+        if len(biased):
+            at = (there[6].long(), there[7].long())
+            self.bias_ids.index_put_(at, there[8])
+            self.bias_values.index_put_(at, there[9].view(torch.float32))
+
+    def release(self, rows: Ints) -> None:
+        """Nobody holds these rows: their counts and biases may go to others."""
+        for row in rows.tolist():
+            self._counting.give_back(row)
+            self._biased.give_back(row)
+
+    def _reserve(self, num_biases: int) -> None:
+        self.counts = _grown(self.counts, self._counting.size, self.vocab_size)
+        width = self.bias_ids.shape[1]
+        width = width if num_biases <= width else max(num_biases, 2 * width)
+        self.bias_ids = _grown(self.bias_ids, self._biased.size, width)
+        self.bias_values = _grown(self.bias_values, self._biased.size, width)
+
+
+class _Places:
+    """Numbers from 0 on, each given to one row at a time."""
+
+    def __init__(self) -> None:
+        self.size = 0  # all numbers given so far are below
+        self._of: dict[int, int] = {}
+        self._free: list[int] = []
+
+    def take(self, row: int) -> int:
+        if not self._free:
+            self._free.append(self.size)
+            self.size += 1
+        self._of[row] = self._free.pop()
+        return self._of[row]
+
+    def give_back(self, row: int) -> None:
+        if row in self._of:
+            self._free.append(self._of.pop(row))
+
+
+def _words(rows: Ints, columns: Columns, vocab_size: int) -> np.ndarray:
+    words = np.zeros((len(rows), WORDS.value), np.int32)
+    with np.errstate(divide="ignore"):
+        log_min_p = np.log(columns.min_p[rows].astype(np.float64)).astype(np.float32)
+    for word, values in (
+        (TEMPERATURE, columns.temperature[rows]),
+        (TYPICAL_P, columns.typical_p[rows]),
+        (TOP_P, columns.top_p[rows]),
+        (LOG_MIN_P, log_min_p),
+        (REPETITION, columns.repetition_penalty[rows]),
+        (FREQUENCY, columns.frequency_penalty[rows]),
+        (PRESENCE, columns.presence_penalty[rows]),
+    ):
+        words[:, word.value] = bits_of(values)
+    words[:, TOP_K.value] = np.minimum(columns.top_k[rows], vocab_size)
+    words[:, SEED_LOW.value : SEED_HIGH.value + 1] = bits_of(columns.seed[rows]).reshape(-1, 2)
+    words[:, [COUNTS.value, BIASES.value]] = -1
+    words[:, NUM_BIASES.value] = columns.biases.lengths[rows]
+    return words
+
+
+def _entries(
+    ids: np.ndarray, values: np.ndarray, lengths: Ints, rows: Ints
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which of `rows`, token, value) of all that these rows have, row by row."""
+    longest = int(lengths[rows].max(initial=0))
+    present = np.arange(longest) < lengths[rows][:, None]
+    return np.nonzero(present)[0], ids[rows, :longest][present], values[rows, :longest][present]
+
+
+def _grown(matrix: Tensor, rows: int, width: int) -> Tensor:
+    """`matrix`, or a larger copy with room for so many rows and columns."""
+    if rows <= matrix.shape[0] and width <= matrix.shape[1]:
+        return matrix
+    rows = matrix.shape[0] if rows <= matrix.shape[0] else max(rows, 2 * matrix.shape[0])
+    larger = torch.zeros(rows, max(width, matrix.shape[1]), dtype=matrix.dtype, device=matrix.device)
+    larger[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return larger

@@ -1,0 +1,225 @@
+"""Sampling's kernels, in the interpreter: the same tokens, cuts and noise as C++, bit for bit."""
+
+import numpy as np
+import pytest
+import torch
+from compiled import weigh
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sampling_rows import ROWS, SHAPES, columns_of, make_logits, with_tokens
+
+from headrace_kernels.errors import ArgumentError
+from headrace_kernels.ops import gumbel_noise, token_logprobs
+from headrace_kernels.sample_tokens import Columns, Samples, sample_tokens
+from headrace_kernels.sample_tokens.gpu import DeviceColumns, sample_on_gpu
+
+CPU = torch.device("cpu")
+
+
+def there_of(columns: Columns, vocab_size: int) -> DeviceColumns:
+    there = DeviceColumns(columns.max_rows, vocab_size, CPU)
+    there.put(np.arange(columns.max_rows), columns)
+    return there
+
+
+def sample(logits, *rows: dict, index: int = 3, **options) -> Samples:
+    columns, places = columns_of(*rows), np.arange(len(rows))
+    logits = torch.as_tensor(logits)
+    there = there_of(columns, logits.shape[1])
+    return sample_on_gpu(logits, places, places * 0 + index, columns, there, **options).fetch().on_host()
+
+
+def sample_in_cpp(logits, *rows: dict, index: int = 3, **options) -> Samples:
+    columns, places = columns_of(*rows), np.arange(len(rows))
+    return sample_tokens(np.array(logits), places, places * 0 + index, columns, **options)
+
+
+def assert_equal(got: Samples, expected: Samples) -> None:
+    np.testing.assert_array_equal(got.possible, expected.possible)
+    np.testing.assert_array_equal(got.ids, expected.ids)
+    np.testing.assert_array_equal(got.top_ids, expected.top_ids)
+    np.testing.assert_allclose(got.logprobs, expected.logprobs, rtol=1e-6, atol=2e-6)
+    np.testing.assert_allclose(got.top_logprobs, expected.top_logprobs, rtol=1e-6, atol=2e-6)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    size=st.sampled_from([1, 2, 17, 63, 64, 65, 200, 1000, 2049, 4099]),
+    shapes=st.lists(st.tuples(st.sampled_from(SHAPES), ROWS), min_size=1, max_size=3),
+)
+def test_tokens_and_cuts_are_those_of_cpp(size, shapes):
+    logits = np.stack([make_logits(shape, size, seed) for seed, (shape, _) in enumerate(shapes)])
+    rows = [with_tokens({**row, "top_n": min(row["top_n"], 70)}, size) for _, row in shapes]
+    expected_kept = np.zeros(logits.shape, np.bool_)
+    expected = sample_in_cpp(logits, *rows, kept=expected_kept)
+    kept = torch.zeros(logits.shape, dtype=torch.int8)
+    assert_equal(sample(logits, *rows, kept=kept), expected)
+    for place, row in enumerate(rows):
+        # C++ also says what rows without filters keep: all that is finite.
+        filters = row["top_k"] < size or row["typical_p"] < 1 or row["top_p"] < 1 or row["min_p"] > 0
+        if row["temperature"] > 0 and filters and expected.possible[place]:
+            np.testing.assert_array_equal(kept[place].numpy() != 0, expected_kept[place])
+
+
+@pytest.mark.parametrize("size", [1, 5, 4099])
+def test_noise_has_the_bits_of_cpp(size):
+    seeds, indices = torch.tensor([0, -5, 2**40 + 7]), torch.tensor([0, 3, 2**35 + 1])
+    got = gumbel_noise(seeds, indices, size, backend="triton")
+    assert torch.equal(got, gumbel_noise(seeds, indices, size, backend="cpu"))
+
+
+def test_bfloat16_logits_are_sampled_as_their_values():
+    logits = torch.from_numpy(np.stack([make_logits("normal", 2100, seed) for seed in range(3)])).bfloat16()
+    rows = ({"logprobs": True, "top_n": 4}, {"temperature": 1}, {"temperature": 0.8, "top_k": 30, "top_p": 0.9})
+    assert_equal(sample(logits, *rows), sample_in_cpp(logits.float().numpy(), *rows))
+
+
+def test_a_row_does_not_depend_on_its_batch_or_on_where_its_logits_lie():
+    rows = (
+        {},
+        {"temperature": 1},
+        {"temperature": 1, "top_p": 0.9, "top_n": 3},
+        {"biases": {5: 9.0}, "logprobs": True},
+    )
+    logits = torch.from_numpy(np.stack([make_logits("normal", 300, seed) for seed in range(4)]))
+    spread = torch.full((4, 331), float("nan"))
+    spread[:, 5:305] = logits
+    together = sample(spread[:, 5:305], *rows)
+    for place, row in enumerate(rows):
+        alone = sample(logits[place : place + 1], {"seed": place, **row})
+        assert alone.ids[0] == together.ids[place]
+        np.testing.assert_array_equal(alone.logprobs[0], together.logprobs[place])
+    np.testing.assert_array_equal(sample(logits[2:3], {"seed": 2, **rows[2]}).top_logprobs, together.top_logprobs)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_without_a_choice_leaves_the_others_alone(value):
+    logits = np.stack([make_logits("normal", 130, 1)] * 6)
+    logits[3:] = -np.inf if value == -np.inf else 0
+    logits[3:, 100] = value
+    rows = ({}, {"temperature": 1}, {"temperature": 1, "top_p": 0.5})
+    rows = (*rows, *({**row, "logprobs": True, "top_n": 2, "history": {4: 0}} for row in rows))
+    columns = columns_of(*rows)
+    there = there_of(columns, 130)
+    places = np.arange(6)
+    got = sample_on_gpu(torch.from_numpy(logits), places, places, columns, there).fetch().on_host()
+    assert got.possible.tolist() == [True] * 3 + [False] * 3
+    assert np.isnan(got.logprobs).all()
+    assert np.isnan(got.top_logprobs).all()
+    assert there.counts.sum() == 3  # nothing was counted
+    np.testing.assert_array_equal(
+        got.ids[:3], sample(logits[:3], *rows[:3], index=0).ids * [1, 0, 0] + got.ids[:3] * [0, 1, 1]
+    )
+
+
+def test_counts_and_last_tokens_follow_on_the_device():
+    """Three rows, of which two penalise, over steps: as C++'s histories. The host's are not touched."""
+    rows = (
+        {"presence_penalty": 2.5, "history": {3: 0, 9: 1}},
+        {},
+        {"frequency_penalty": 0.9, "repetition_penalty": 1.3},
+    )
+    rows = (*rows[:2], {**rows[2], "temperature": 1.0, "history": {1: 0}})
+    columns, expected = columns_of(*rows), columns_of(*rows)
+    there, places = there_of(columns, 40), np.arange(3)
+    for index in range(12):
+        logits = np.stack([make_logits("normal", 40, seed) for seed in range(3)])
+        device = sample_on_gpu(torch.from_numpy(logits), places, places * 0 + index, columns, there)
+        drawn = sample_tokens(logits, places, places * 0 + index, expected)
+        assert_equal(device.fetch().on_host(), drawn)
+        assert there.last_token.tolist() == drawn.ids.tolist()
+    assert columns.history.lengths.tolist() == [2, 0, 1]
+    counts = there.counts[there.parameters[0, 10]]
+    history = expected.history
+    assert counts.nonzero()[:, 0].tolist() == sorted(history.ids[0, : history.lengths[0]].tolist())
+
+
+def test_rows_take_turns_in_the_places_of_counts_and_biases():
+    """A place is given back, zeroed for who comes next, and there are as many as rows needed at once."""
+    columns = columns_of(*({"history": {7: 3}, "biases": {2: 1.5}},) * 5)
+    there = DeviceColumns(5, 20, CPU)
+    there.put(np.array([0]), columns)
+    there.put(np.array([0, 1]), columns)
+    assert there.counts.shape[0] == there.bias_ids.shape[0] == 2
+    columns.history.put(3, np.array([8]), np.array([0]))
+    there.release(np.array([1]))
+    there.put(np.array([3]), columns)
+    assert there.counts.shape[0] == 2
+    at = there.parameters[3, 10]
+    assert there.counts[at].nonzero().tolist() == [[8]]
+    assert there.counts[at, 8] == 1
+    columns.history.lengths[0] = 0
+    there.put(np.array([0, 4, 1]), columns)
+    assert there.parameters[0, 10] == -1
+    assert sorted(there.parameters[[1, 3, 4], 10].tolist()) == [0, 1, 2]
+
+
+def test_more_biases_than_there_was_room_for():
+    logits = make_logits("normal", 300, 1)[None]
+    rows = ({"biases": {token: float(token % 7) for token in range(290, 0, -1)}, "logprobs": True},)
+    assert_equal(sample(logits, *rows), sample_in_cpp(logits, *rows))
+
+
+def test_a_grammars_mask_forbids_in_every_kind_of_row():
+    """Bits of three words; a NaN that is forbidden still refuses its row; log-probabilities are of the raw logits."""
+    size = 70
+    logits = np.stack([make_logits("normal", size, seed) for seed in range(5)])
+    logits[4, 0] = np.nan
+    random = np.random.default_rng(3)
+    allowed = random.random((2, size)) < 0.3
+    allowed[:, 0] = False
+    bits = np.zeros((2, 96), np.uint32)
+    bits[:, :size] = allowed
+    words = (bits.reshape(2, 3, 32) << np.arange(32, dtype=np.uint32)).sum(axis=2, dtype=np.uint32).view(np.int32)
+    kinds = ({"logprobs": True}, {"temperature": 1}, {"temperature": 1, "top_p": 0.9}, {"history": {4: 2}}, {})
+    mask_at = np.array([0, 1, 0, -1, 1])
+    got = sample(logits, *kinds, masks=torch.from_numpy(words), mask_at=mask_at)
+    forbidden = np.where((mask_at >= 0)[:, None] & ~allowed[mask_at] & ~np.isnan(logits), -np.inf, logits)
+    expected = sample_in_cpp(forbidden.astype(np.float32), *kinds)
+    np.testing.assert_array_equal(got.possible, [True] * 4 + [False])
+    np.testing.assert_array_equal(got.ids, expected.ids)
+    raw = token_logprobs(torch.from_numpy(logits[:1]), torch.from_numpy(got.ids[:1]), backend="reference")
+    assert got.logprobs[0] == pytest.approx(raw.item(), abs=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("backend", ["triton", None])
+def test_log_probabilities_of_given_tokens(dtype, backend):
+    logits = torch.from_numpy(np.stack([make_logits(shape, 4099, 2) for shape in SHAPES])).to(dtype)
+    logits = torch.cat((logits, logits[:1]))
+    logits[-1, 3000] = float("nan")
+    tokens = torch.tensor([0, 4098, 2048, 77, 2047, 5, 1])
+    got = token_logprobs(logits, tokens, backend=backend)
+    expected = token_logprobs(logits.float(), tokens, backend="reference")
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=2e-6, equal_nan=True)
+
+
+def test_no_rows_give_empty_results():
+    nobody, columns = np.empty(0, np.int64), columns_of({})
+    got = sample_on_gpu(torch.empty(0, 8), nobody, nobody, columns, there_of(columns, 8)).fetch().on_host()
+    assert [len(got.ids), len(got.top_ids)] == [0, 0]
+
+
+def test_arguments_of_the_wrong_kind_are_named():
+    columns, row, logits = columns_of({}), np.zeros(1, np.int64), torch.zeros(1, 8)
+    there = there_of(columns, 8)
+    for name, arguments, options in (
+        ("logits", (logits.double(), row, row), {}),
+        ("logits: expected 8 columns", (logits[:, :7], row, row), {}),
+        ("rows", (logits, row.astype(np.int32), row), {}),
+        ("indices", (logits, row, np.zeros(2, np.int64)), {}),
+        ("mask_at", (logits, row, row), {"masks": torch.zeros(1, 1, dtype=torch.int32)}),
+        ("masks", (logits, row, row), {"masks": torch.zeros(1, 2, dtype=torch.int32), "mask_at": row}),
+        ("kept", (logits, row, row), {"kept": torch.zeros(1, 7, dtype=torch.int8)}),
+    ):
+        with pytest.raises(ArgumentError, match=f"^{name}"):
+            sample_on_gpu(*arguments, columns, there, **options)
+
+
+def test_kernels_fit_the_chips():
+    kernels = weigh("sampling_calls:everything")
+    assert {kernel.name for kernel in kernels} == {
+        *("edit_kernel", "scan_kernel", "finish_kernel", "weigh_kernel", "choose_kernel"),
+        *("_tile_kernel", "_merge_kernel", "logprobs_kernel", "maxima_kernel", "likeliest_kernel", "_noise_kernel"),
+    }
+    assert all(kernel.fits() for kernel in kernels)
