@@ -34,6 +34,9 @@ OPERATIONS = (
     "gather_embeddings",
     "gather_rows",
     "copy_blocks",
+    "gumbel_noise",
+    "sample_tokens",
+    "token_logprobs",
 )
 """Folders of headrace_kernels that have cases."""
 

@@ -19,7 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "typical 0.9": {"temperature": 0.8, "typical_p": 0.9},
     "min-p 0.05": {"temperature": 0.8, "min_p": 0.05},
     "all filters": {"temperature": 0.8, "top_k": 50, "typical_p": 0.95, "top_p": 0.9, "min_p": 0.02},
-    "penalties": {"repetition_penalty": 1.2, "frequency_penalty": 0.2, "history": True},
+    "penalties, as they begin": {"repetition_penalty": 1.2, "frequency_penalty": 0.2, "history": True},
     "top-n 5": {"top_n": 5},
 }
 
@@ -41,18 +41,20 @@ def _logits(rows: int, vocab_size: int, device: torch.device) -> Tensor:
 
 
 def _case(name: str, logits: Tensor, parameters: dict[str, Any]) -> Case:
-    rows = np.arange(len(logits))
-    columns = _columns(*logits.shape, parameters)
-    there = DeviceColumns(*logits.shape, logits.device)
+    num_rows, vocab_size = logits.shape
+    rows, columns = np.arange(num_rows), _columns(num_rows, vocab_size, parameters)
+    there = DeviceColumns(num_rows, vocab_size, logits.device)
     there.put(rows, columns)
 
     def run() -> tuple[Tensor, Tensor]:
+        if "history" in parameters:
+            there.put(rows, columns)  # the call before has counted its tokens
         samples = sample_on_gpu(logits, rows, rows, columns, there)
         return samples.ids, samples.top_ids
 
     def reference() -> tuple[Tensor, Tensor]:
         on_host = logits.cpu().numpy().copy()
-        samples = sample_tokens(on_host, rows, rows, _columns(*logits.shape, parameters))
+        samples = sample_tokens(on_host, rows, rows, _columns(num_rows, vocab_size, parameters))
         return (torch.from_numpy(samples.ids).to(logits.device), torch.from_numpy(samples.top_ids).to(logits.device))
 
     return Case(name, run, reference, bytes=nbytes(logits), flops=0, tolerance=0.0)
