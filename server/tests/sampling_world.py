@@ -1,4 +1,4 @@
-"""The samplers under one interface, so that each test of sampling runs with all of them."""
+"""The host's samplers under one interface, so that each test of sampling runs with both."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,6 @@ from torch import Tensor
 from headrace_kernels import native
 from headrace_kernels.sample_tokens import Columns, sample_tokens
 from headrace_server.sampling.on_cpu import sample_on_cpu
-from headrace_server.sampling.on_torch import edits, filters
-from headrace_server.sampling.on_torch.sampler import sample_with_torch
 from headrace_server.sampling.samples import Samples
 from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Ints
@@ -27,27 +25,11 @@ def _with_numpy(logits: Tensor, rows: Ints, indices: Ints, state: SamplingState)
     return sample_tokens(logits.numpy(), rows, indices, state, backend="reference")
 
 
-def _with_torch(logits: Tensor, rows: Ints, indices: Ints, state: SamplingState) -> Samples:
-    return sample_with_torch(logits, rows, indices, state).on_host()
-
-
-SAMPLERS: dict[str, Sample] = {"cpp": _with_cpp, "numpy": _with_numpy, "torch": _with_torch}
-
-
-class TorchStages:
-    """Filters and penalties of headrace_server/sampling/on_torch: each changes logits [rows, vocab_size] in place."""
-
-    keep_top_k = staticmethod(filters.keep_top_k)
-    keep_top_p = staticmethod(filters.keep_top_p)
-    keep_typical = staticmethod(filters.keep_typical)
-    keep_min_p = staticmethod(filters.keep_min_p)
-    add_biases = staticmethod(edits.add_biases)
-    penalize_repetition = staticmethod(edits.penalize_repetition)
-    penalize_occurrence = staticmethod(edits.penalize_occurrence)
+SAMPLERS: dict[str, Sample] = {"cpp": _with_cpp, "numpy": _with_numpy}
 
 
 class KernelStages:
-    """The same of `sample_tokens`, seen through what it says it kept and through the logits that it edited."""
+    """Filters and penalties of `sample_tokens`: each changes logits [rows, vocab_size] in place."""
 
     def __init__(self, backend: str | None) -> None:
         self._backend = backend
@@ -101,7 +83,7 @@ class KernelStages:
         sample_tokens(logits.numpy(), rows, rows, columns, kept=kept, backend=self._backend)
 
 
-STAGES = {"cpp": KernelStages(None), "numpy": KernelStages("reference"), "torch": TorchStages()}
+STAGES = {"cpp": KernelStages(None), "numpy": KernelStages("reference")}
 
 
 def _all_off(rows: int, vocab_size: int) -> Columns:

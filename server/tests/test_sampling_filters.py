@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from sampling_world import STAGES, KernelStages, TorchStages
+from sampling_world import STAGES, KernelStages
 from torch import Tensor
 from transformers import (
     MinPLogitsWarper,
@@ -18,11 +18,8 @@ NO_IDS = torch.zeros(ROWS, 1, dtype=torch.int64)
 MASSES = (0.05, 0.3, 0.9, 0.999)
 
 
-Stages = KernelStages | TorchStages
-
-
 @pytest.fixture(params=STAGES)
-def stages(request: pytest.FixtureRequest) -> Stages:
+def stages(request: pytest.FixtureRequest) -> KernelStages:
     """The filters and penalties of each sampler in turn."""
     return STAGES[request.param]
 
@@ -36,21 +33,21 @@ def column(*values: float, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 2, 50, 3000, 3001])
-def test_top_k_keeps_what_transformers_keeps(stages: Stages, k: int) -> None:
+def test_top_k_keeps_what_transformers_keeps(stages: KernelStages, k: int) -> None:
     scores = logits(1)
     expected = TopKLogitsWarper(k)(NO_IDS, scores)
     stages.keep_top_k(scores, torch.full((ROWS, 1), k))
     assert torch.equal(scores, expected)
 
 
-def test_top_k_is_of_each_row(stages: Stages) -> None:
+def test_top_k_is_of_each_row(stages: KernelStages) -> None:
     scores = logits(2)
     stages.keep_top_k(scores, column(1, 7, 3, 3001, 2, dtype=torch.int64))
     assert scores.isfinite().sum(1).tolist() == [1, 7, 3, 3001, 2]
 
 
 @pytest.mark.parametrize("mass", MASSES)
-def test_top_p_keeps_what_transformers_keeps(stages: Stages, mass: float) -> None:
+def test_top_p_keeps_what_transformers_keeps(stages: KernelStages, mass: float) -> None:
     scores = logits(3)
     expected = TopPLogitsWarper(mass)(NO_IDS, scores)
     stages.keep_top_p(scores, torch.full((ROWS, 1), mass))
@@ -72,7 +69,7 @@ def at_the_cut(scores: Tensor, mass: float) -> Tensor:
 
 
 @pytest.mark.parametrize("mass", MASSES)
-def test_typical_keeps_what_transformers_keeps(stages: Stages, mass: float) -> None:
+def test_typical_keeps_what_transformers_keeps(stages: KernelStages, mass: float) -> None:
     scores = logits(4)
     undecided = at_the_cut(scores, mass)
     assert undecided.sum() <= ROWS
@@ -82,7 +79,7 @@ def test_typical_keeps_what_transformers_keeps(stages: Stages, mass: float) -> N
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 1.0])
-def test_min_p_keeps_what_transformers_keeps(stages: Stages, share: float) -> None:
+def test_min_p_keeps_what_transformers_keeps(stages: KernelStages, share: float) -> None:
     scores = logits(5)
     expected = MinPLogitsWarper(share)(NO_IDS, scores)
     stages.keep_min_p(scores, torch.full((ROWS, 1), share))
@@ -90,7 +87,7 @@ def test_min_p_keeps_what_transformers_keeps(stages: Stages, share: float) -> No
 
 
 @pytest.mark.parametrize("name", ["keep_top_p", "keep_typical"])
-def test_filters_work_on_what_an_earlier_filter_left(stages: Stages, name: str) -> None:
+def test_filters_work_on_what_an_earlier_filter_left(stages: KernelStages, name: str) -> None:
     warper = TopPLogitsWarper(0.7) if name == "keep_top_p" else TypicalLogitsWarper(0.7)
     scores = logits(6)
     stages.keep_top_k(scores, torch.full((ROWS, 1), 40))
@@ -104,13 +101,13 @@ def test_filters_work_on_what_an_earlier_filter_left(stages: Stages, name: str) 
     [("keep_top_k", column(1, dtype=torch.int64)), ("keep_top_p", column(0.1)), ("keep_min_p", column(1.0))],
     ids=["top-k", "top-p", "min-p"],
 )
-def test_equal_tokens_stay_or_go_together(stages: Stages, name: str, setting: Tensor) -> None:
+def test_equal_tokens_stay_or_go_together(stages: KernelStages, name: str, setting: Tensor) -> None:
     scores = torch.tensor([[0.0, 5.0, 5.0, 5.0, 1.0]])
     getattr(stages, name)(scores, setting)
     assert scores.isfinite().tolist() == [[False, True, True, True, False]]
 
 
-def test_every_filter_keeps_a_token_of_a_lone_peak(stages: Stages) -> None:
+def test_every_filter_keeps_a_token_of_a_lone_peak(stages: KernelStages) -> None:
     for keep, setting in ((stages.keep_top_p, 1e-6), (stages.keep_typical, 1e-6), (stages.keep_min_p, 1.0)):
         scores = torch.full((1, 100), -50.0)
         scores[0, 7] = 50.0
@@ -118,7 +115,7 @@ def test_every_filter_keeps_a_token_of_a_lone_peak(stages: Stages) -> None:
         assert scores[0, 7].isfinite(), keep.__name__
 
 
-def test_a_filters_result_does_not_depend_on_the_other_rows(stages: Stages) -> None:
+def test_a_filters_result_does_not_depend_on_the_other_rows(stages: KernelStages) -> None:
     for keep, setting in ((stages.keep_top_p, 0.8), (stages.keep_typical, 0.8), (stages.keep_min_p, 0.02)):
         together = logits(7, spread=0.5)
         alone = together[2:3].clone()
@@ -127,7 +124,7 @@ def test_a_filters_result_does_not_depend_on_the_other_rows(stages: Stages) -> N
         assert torch.equal(alone[0], together[2]), keep.__name__
 
 
-def test_repetition_penalty_equals_transformers(stages: Stages) -> None:
+def test_repetition_penalty_equals_transformers(stages: KernelStages) -> None:
     scores, tokens = logits(8), torch.randint(0, VOCAB_SIZE, (ROWS, 300), generator=torch.Generator().manual_seed(8))
     for penalty in (1.3, 0.7):
         expected = RepetitionPenaltyLogitsProcessor(penalty)(tokens, scores)
@@ -136,7 +133,7 @@ def test_repetition_penalty_equals_transformers(stages: Stages) -> None:
         assert torch.equal(edited, expected)
 
 
-def test_bias_equals_transformers(stages: Stages) -> None:
+def test_bias_equals_transformers(stages: KernelStages) -> None:
     scores = logits(9)
     expected = SequenceBiasLogitsProcessor([[[5], 2.5], [[17], -100.0]])(NO_IDS, scores)
     places = torch.arange(ROWS).numpy()
@@ -144,14 +141,14 @@ def test_bias_equals_transformers(stages: Stages) -> None:
     assert torch.equal(scores, expected)
 
 
-def test_bias_of_one_row_leaves_the_others_alone(stages: Stages) -> None:
+def test_bias_of_one_row_leaves_the_others_alone(stages: KernelStages) -> None:
     scores = torch.zeros(3, 10)
     stages.add_biases(scores, torch.tensor([1]).numpy(), torch.tensor([[4, 4]]), torch.tensor([[1.0, 2.0]]))
     assert scores.nonzero().tolist() == [[1, 4]]
     assert scores[1, 4] == 3.0
 
 
-def test_frequency_counts_and_presence_does_not(stages: Stages) -> None:
+def test_frequency_counts_and_presence_does_not(stages: KernelStages) -> None:
     tokens, counts = torch.tensor([[3, 5, 6]]), torch.tensor([[0, 3, 1]])
     scores = torch.zeros(1, 8)
     stages.penalize_occurrence(scores, tokens, counts, column(0.5), column(10.0))

@@ -26,7 +26,7 @@ def sample(logits, *rows: dict, index: int = 3, **options) -> Samples:
     columns, places = columns_of(*rows), np.arange(len(rows))
     logits = torch.as_tensor(logits)
     there = there_of(columns, logits.shape[1])
-    return sample_on_gpu(logits, places, places * 0 + index, columns, there, **options).fetch().on_host()
+    return sample_on_gpu(logits, places, places * 0 + index, columns, there, **options).fetch()
 
 
 def sample_in_cpp(logits, *rows: dict, index: int = 3, **options) -> Samples:
@@ -102,7 +102,7 @@ def test_a_row_without_a_choice_leaves_the_others_alone(value):
     columns = columns_of(*rows)
     there = there_of(columns, 130)
     places = np.arange(6)
-    got = sample_on_gpu(torch.from_numpy(logits), places, places, columns, there).fetch().on_host()
+    got = sample_on_gpu(torch.from_numpy(logits), places, places, columns, there).fetch()
     assert got.possible.tolist() == [True] * 3 + [False] * 3
     assert np.isnan(got.logprobs).all()
     assert np.isnan(got.top_logprobs).all()
@@ -121,13 +121,15 @@ def test_counts_and_last_tokens_follow_on_the_device():
     )
     rows = (*rows[:2], {**rows[2], "temperature": 1.0, "history": {1: 0}})
     columns, expected = columns_of(*rows), columns_of(*rows)
-    there, places = there_of(columns, 40), np.arange(3)
+    there, places, last_token = there_of(columns, 40), np.arange(3), torch.zeros(4, dtype=torch.int64)
     for index in range(12):
         logits = np.stack([make_logits("normal", 40, seed) for seed in range(3)])
-        device = sample_on_gpu(torch.from_numpy(logits), places, places * 0 + index, columns, there)
+        device = sample_on_gpu(
+            torch.from_numpy(logits), places, places * 0 + index, columns, there, last_token=last_token
+        )
         drawn = sample_tokens(logits, places, places * 0 + index, expected)
-        assert_equal(device.fetch().on_host(), drawn)
-        assert there.last_token.tolist() == drawn.ids.tolist()
+        assert_equal(device.fetch(), drawn)
+        assert last_token.tolist() == [*drawn.ids.tolist(), 0]
     assert columns.history.lengths.tolist() == [2, 0, 1]
     counts = there.counts[there.parameters[0, 10]]
     history = expected.history
@@ -196,7 +198,7 @@ def test_log_probabilities_of_given_tokens(dtype, backend):
 
 def test_no_rows_give_empty_results():
     nobody, columns = np.empty(0, np.int64), columns_of({})
-    got = sample_on_gpu(torch.empty(0, 8), nobody, nobody, columns, there_of(columns, 8)).fetch().on_host()
+    got = sample_on_gpu(torch.empty(0, 8), nobody, nobody, columns, there_of(columns, 8)).fetch()
     assert [len(got.ids), len(got.top_ids)] == [0, 0]
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from headrace_kernels.ops import token_logprobs
 from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
@@ -15,7 +18,8 @@ from headrace_server.devices.interface import Device, Mark
 from headrace_server.models.llama import Llama
 from headrace_server.prompt_logprobs import AskedChunk
 from headrace_server.rows import Rows
-from headrace_server.sampling.on_torch.sampler import DeviceSamples, sample_with_torch
+from headrace_server.sampling.on_host import HostSampler
+from headrace_server.sampling.sampler import Drawn, Sampler
 from headrace_server.step import Floats, Ints
 
 
@@ -54,6 +58,7 @@ class TorchCompute:
         self._num_blocks = 0
         self._graphs: DecodeGraphs | None = None
         self._last_token = torch.zeros(0, dtype=torch.int64, device=device.torch_device)  # sampled, not yet computed
+        self._sampler: Sampler = HostSampler()
 
     def available(self) -> tuple[int, float]:
         memory = self._device.memory(self._options.memory_fraction)
@@ -70,6 +75,7 @@ class TorchCompute:
         self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
+        self._sampler = self._new_sampler(plan.max_rows)
         if self._device.records:
             sizes = graph_sizes(self._options.graph_sizes, plan.max_rows)
             width = -(-plan.served_positions // self.block_size)
@@ -105,7 +111,9 @@ class TorchCompute:
         logits, told = self._forward(laid_out, batch, asked)
         forwarded = self._device.mark()
         samples = None if logits is None else self._sample(logits, laid_out, rows)
-        return TorchStep((began, forwarded, self._device.mark()), samples, told)
+        sampled = self._device.mark()
+        arrive = self._device.download(samples.tensors if samples is not None else [])
+        return TorchStep((began, forwarded, sampled), samples, arrive, told)
 
     def _forward(
         self, laid_out: StepRows, batch: Batch, asked: list[AskedChunk]
@@ -156,18 +164,28 @@ class TorchCompute:
         logits = self.model.logits(hidden[places])
         if self.collective.rank > 0:
             return logits.new_full((len(following),), torch.nan)  # rank 0 tells
-        return logits.log_softmax(dim=-1).gather(1, following_ids[:, None])[:, 0]
+        return token_logprobs(logits, following_ids)
 
-    def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> DeviceSamples | None:
+    def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> Drawn | None:
         """Rank 0 samples, and all ranks get the ids: they are the next step's inputs."""
         sampling = laid_out.rows[laid_out.sampling]
         drawn = None
         if self.collective.rank == 0:
-            drawn = sample_with_torch(logits, sampling, rows.known[sampling] - rows.prompt[sampling], rows.sampling)
-        ids = drawn.ids if drawn is not None else self._last_token.new_empty(len(sampling))
-        self.collective.broadcast(ids)
-        self._last_token[self._upload(sampling)] = ids
+            indices = rows.known[sampling] - rows.prompt[sampling]
+            drawn = self._sampler.sample(logits, sampling, indices, rows.sampling, self._last_token)
+        if self.collective.world_size > 1:
+            ids = drawn.ids if drawn is not None else self._last_token.new_empty(len(sampling))
+            self.collective.broadcast(ids)
+            self._last_token[self._upload(sampling)] = ids
         return drawn
+
+    def _new_sampler(self, max_rows: int) -> Sampler:
+        device = self._device.torch_device
+        if device.type == "cpu" or find_spec("triton") is None:
+            return HostSampler()
+        from headrace_server.sampling.on_gpu import DeviceSampler
+
+        return DeviceSampler(max_rows, self.config.vocab_size, device, self._device.upload)
 
     def _upload(self, values: Ints) -> Tensor:
         return self._device.upload([values])[0]
@@ -178,11 +196,12 @@ class TorchStep:
     """A step that torch has been given."""
 
     marks: tuple[Mark, Mark, Mark]  # it began; it had its logits; it had sampled
-    samples: DeviceSamples | None
+    samples: Drawn | None
+    arrive: Callable[[], list[NDArray]]  # the samples' tensors
     told: Callable[[], list[Floats]]
 
     def land(self) -> Computed:
         began, forwarded, sampled = self.marks
         sampled.wait()
-        samples = self.samples.on_host() if self.samples is not None else None
+        samples = self.samples.on_host(self.arrive()) if self.samples is not None else None
         return Computed(samples, self.told(), forwarded.us_since(began), sampled.us_since(forwarded))

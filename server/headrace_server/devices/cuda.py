@@ -14,7 +14,8 @@ from headrace_server.devices.interface import Graph, Memory
 from headrace_server.memory import GPU_SHARE, available_on_gpu
 
 ALIGNMENT = 16  # bytes between arrays of one transfer: Triton compiles a kernel anew for a pointer that has less
-STAGES = 4  # transfers whose pinned memory may still be read: two steps in flight, inputs and parameters of each
+STAGES = 10
+"""Transfers whose pinned memory may still be read: of two steps their inputs, what they sample, and new rows."""
 
 
 class CudaMark:

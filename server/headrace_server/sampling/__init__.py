@@ -1,5 +1,6 @@
 """Logits → token ids. docs/sampling.md says in which order, and why.
 
-What both ways share needs no torch: `parameters` of a request, the `state` of all rows, and the `samples` of a step. On
-a CPU, `on_cpu` is one call into C++ (headrace_kernels/sample_tokens); elsewhere `on_torch` does the same with tensors.
+What all ways share needs no torch: `parameters` of a request, the `state` of all rows, and the `samples` of a step. The
+CPU's compute samples by one call into C++, `on_cpu`. Torch's has a `sampler`: `on_gpu` does the same with Triton's
+kernels, and `on_host` calls C++.
 """

@@ -1,4 +1,4 @@
-"""`python -m headrace_server.sampling.bench`: microseconds a row takes to sample, in C++ and with torch, side by side.
+"""`python -m headrace_server.sampling.bench`: microseconds a row takes to sample, in C++ and on a GPU.
 
 The logits are a file's, or made: normal with a standard deviation of 2.5, and 20 tokens of each row 10 above them.
 Each figure is the median of several calls.
@@ -14,7 +14,6 @@ import torch
 
 from headrace_kernels import native
 from headrace_server.sampling.on_cpu import sample_on_cpu
-from headrace_server.sampling.on_torch.sampler import sample_with_torch
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.sampling.state import SamplingState
 from headrace_server.step import Floats
@@ -55,20 +54,28 @@ def seconds(work: Callable[[], object]) -> float:
     return median(times)
 
 
-def compare(name: str, parameters: SamplingParameters, logits: Floats) -> None:
-    """One line. C++ edits the same logits in every call, which changes numbers but no cost; torch needs a copy."""
-    rows = np.arange(len(logits))
+def on_host(logits: Floats, parameters: SamplingParameters) -> float:
+    """Seconds a row, in C++. It edits the same logits in every call, which changes numbers but no cost."""
+    rows, state, edited = np.arange(len(logits)), _state(logits, parameters), logits.copy()
+    return seconds(lambda: sample_on_cpu(edited, rows, rows, state)) / len(rows)
+
+
+def on_gpu(logits: Floats, parameters: SamplingParameters) -> float:
+    """Seconds a row on the GPU, until the ids are on the host."""
+    from headrace_server.sampling.on_gpu import DeviceSampler
+
+    rows, state, there = np.arange(len(logits)), _state(logits, parameters), torch.from_numpy(logits).cuda()
+    sampler = DeviceSampler(len(rows), logits.shape[1], there.device)
+    last_token = torch.zeros(len(rows), dtype=torch.int64, device=there.device)
+    return seconds(lambda: sampler.sample(there, rows, rows, state, last_token).ids.cpu()) / len(rows)
+
+
+def _state(logits: Floats, parameters: SamplingParameters) -> SamplingState:
+    state = SamplingState(*logits.shape)
     prompt = np.random.default_rng(1).integers(0, logits.shape[1], 300)
-    states = [SamplingState(len(rows), logits.shape[1]) for _ in range(2)]
-    for state in states:
-        for row in rows.tolist():
-            state.admit(row, parameters, prompt, 100)
-    numpy_logits, torch_logits = logits.copy(), torch.from_numpy(logits.copy())
-    cpp = seconds(lambda: sample_on_cpu(numpy_logits, rows, rows, states[0])) / len(rows)
-    tensors = seconds(lambda: sample_with_torch(torch_logits.clone(), rows, rows, states[1])) / len(rows)
-    copying = seconds(torch_logits.clone) / len(rows)
-    torch_us = (tensors - copying) * 1e6
-    print(f"  {name:16} {cpp * 1e6:9.1f} {torch_us:9.1f} {torch_us / (cpp * 1e6):8.1f}x", flush=True)
+    for row in range(len(logits)):
+        state.admit(row, parameters, prompt, 100)
+    return state
 
 
 def main() -> None:
@@ -82,14 +89,15 @@ def main() -> None:
     parser.add_argument("--logits", help="a .npy file, float32 [rows, vocab_size]")
     options = parser.parse_args()
     native.set_num_threads(options.threads)
-    torch.set_num_threads(options.threads)
+    samplers = {"C++": on_host} | ({"GPU": on_gpu} if torch.cuda.is_available() else {})
     for vocab_size in [None] if options.logits else options.vocab_size:
         for rows in options.rows:
             logits = made_logits(rows, vocab_size) if vocab_size else np.load(options.logits)[:rows]
             print(f"\n{len(logits)} rows x {logits.shape[1]}, {options.threads} threads, {native.isa()}")
-            print(f"  {'':16} {'C++, µs':>9} {'torch, µs':>9} {'ratio':>9}")
+            print(f"  {'':16}" + "".join(f" {name + ', µs':>9}" for name in samplers))
             for name, parameters in KINDS.items():
-                compare(name, parameters, logits)
+                figures = (sampler(logits, parameters) * 1e6 for sampler in samplers.values())
+                print(f"  {name:16}" + "".join(f" {figure:9.1f}" for figure in figures), flush=True)
 
 
 if __name__ == "__main__":

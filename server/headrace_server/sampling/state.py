@@ -16,6 +16,7 @@ class SamplingState(Columns):
         # The arg-max of the row's raw logits is all that anybody wants of them.
         self.plain = np.zeros(max_rows, np.bool_)
         self._vocab_size = vocab_size
+        self._changed: set[int] = set()
 
     def admit(self, row: int, parameters: SamplingParameters, token_ids: Ints, num_generated: int) -> None:
         """A request takes the row; its parameters have been checked."""
@@ -46,3 +47,10 @@ class SamplingState(Columns):
     def release(self, row: int) -> None:
         """The row's holder is gone."""
         self.biases.lengths[row] = self.history.lengths[row] = 0
+        self._changed.add(row)
+
+    def take_changed(self) -> Ints:
+        """Rows that were admitted or released since the last time: for whoever keeps a copy of the columns."""
+        changed = np.array(sorted(self._changed), np.int64)
+        self._changed.clear()
+        return changed

@@ -26,6 +26,7 @@ def sample_on_gpu(
     *,
     masks: Tensor | None = None,
     mask_at: Ints | None = None,
+    last_token: Tensor | None = None,
     kept: Tensor | None = None,
 ) -> DeviceSamples:
     """Choose one token a row, by the formulas of `headrace_kernels.sample_tokens`.
@@ -34,10 +35,11 @@ def sample_on_gpu(
     rows     [places] int64, on the host: each one's row. One that penalises may stand there once only
     indices  [places] int64, on the host: index of the new token among the row's generated ones; below 2^31
     columns  the host's parameters, of which only is read what the rows need: which kernels to launch
-    there    the device's copy, of which `put` has taken over these rows; their counts and last tokens are updated
+    there    the device's copy, of which `put` has taken over these rows; their counts go on
     masks    [masks, ceil(vocab_size / 32)] int32, on the device: what a grammar allows. Unless bit t % 32 of word
              t / 32 is 1, the logit of token t becomes −∞, after bias and penalties
     mask_at  [places] int64, on the host: each one's mask, or −1; goes with `masks`
+    last_token  [at least all rows] int64, or None: gets each row's token, the next step's input
     kept     [places, vocab_size] int8, zeros, or None: gets 1, for rows with filters, where these left the token
 
     The tokens are those that C++ gives for the same logits: edits, quotients, noise and the masses by which filters cut
@@ -61,9 +63,11 @@ def sample_on_gpu(
         check_per_row("mask_at", mask_at, num_places)
     elif masks is not None or mask_at is not None:
         raise ArgumentError("mask_at: expected with masks, and only with them")
+    if last_token is not None:
+        expect(last_token, "last_token", (None,), torch.int64, logits)
     if kept is not None:
         expect(kept, "kept", logits.shape, torch.int8, logits)
     masked: NDArray[np.bool_] | None = None if mask_at is None else mask_at >= 0
     plan = plan_of(rows, columns, vocab_size, masked)
     at = np.full(num_places, -1, np.int64) if mask_at is None else mask_at
-    return triton.sample_tokens(logits, rows, indices, there, plan, masks, at, kept)
+    return triton.sample_tokens(logits, rows, indices, there, plan, masks, at, last_token, kept)

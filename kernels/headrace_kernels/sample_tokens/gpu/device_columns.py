@@ -1,12 +1,14 @@
 """`Columns` on the device: what the kernels read of every row, and the counts that they keep themselves."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace_kernels.gpu.upload import bits_of, upload
-from headrace_kernels.sample_tokens.columns import Columns, Ints
+from headrace_kernels.sample_tokens.columns import Columns, Ints, SparseRows
 
 # A row's parameters are 32-bit words; these are their places.
 TEMPERATURE = tl.constexpr(0)
@@ -26,6 +28,9 @@ WORDS = tl.constexpr(16)
 
 FIRST_WIDTH = 64  # biases of a row; doubled when one has more
 
+Upload = Callable[[Sequence[NDArray]], list[Tensor]]
+"""Host arrays to tensors on the device, each at a multiple of 16 bytes: Triton compiles a kernel anew for less."""
+
 
 class DeviceColumns:
     """The device's copy of rows of `Columns`, made by `put`.
@@ -34,17 +39,16 @@ class DeviceColumns:
     counts       [places, vocab_size] int32: of a row that penalises 0 for a token that did not occur, else 1 + how
                  often the answer has it. The kernels count on from what `put` wrote
     bias_ids     [places, width] int32; bias_values: the same in float32
-    last_token   [max_rows] int64: what each row sampled last; written by the kernels
 
     `counts` and biases hold as many places as rows needed at once so far, doubled when one more does: 512 KB of counts
     for a row that penalises, with a vocabulary of 128k.
     """
 
-    def __init__(self, max_rows: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, max_rows: int, vocab_size: int, device: torch.device, upload: Upload | None = None) -> None:
+        """`upload`: how arrays get to the device; None: one by one, waiting for each."""
         self.vocab_size = vocab_size
-        self.device = device
+        self.upload = upload or (lambda arrays: [torch.from_numpy(array).to(device) for array in arrays])
         self.parameters = torch.zeros(max_rows, WORDS.value, dtype=torch.int32, device=device)
-        self.last_token = torch.zeros(max_rows, dtype=torch.int64, device=device)
         self.counts = torch.zeros(0, vocab_size, dtype=torch.int32, device=device)
         self.bias_ids = torch.zeros(0, FIRST_WIDTH, dtype=torch.int32, device=device)
         self.bias_values = torch.zeros(0, FIRST_WIDTH, device=device)
@@ -53,32 +57,11 @@ class DeviceColumns:
     def put(self, rows: Ints, columns: Columns) -> None:
         """Take over these rows from the host's columns, with their histories and biases. Waits for nothing."""
         self.release(rows)
-        counting = rows[columns.history.lengths[rows] > 0]
-        biased = rows[columns.biases.lengths[rows] > 0]
-        counts_at = np.array([self._counting.take(row) for row in counting.tolist()], np.int64)
-        biases_at = np.array([self._biased.take(row) for row in biased.tolist()], np.int64)
         words = _words(rows, columns, self.vocab_size)
-        words[np.isin(rows, counting), COUNTS.value] = counts_at
-        words[np.isin(rows, biased), BIASES.value] = biases_at
-        self._reserve(int(columns.biases.lengths[rows].max(initial=0)))
-        seen, seen_ids, times = _entries(columns.history.ids, columns.history.values, columns.history.lengths, counting)
-        owner, bias_ids, biases = _entries(columns.biases.ids, columns.biases.values, columns.biases.lengths, biased)
-        bias_columns = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        there = upload(
-            (
-                *(rows, words, counts_at, counts_at[seen], seen_ids, times + 1),
-                *(biases_at[owner], bias_columns, bias_ids, bits_of(biases.astype(np.float32))),
-            ),
-            self.device,
-        )
-        self.parameters.index_copy_(0, there[0].long(), there[1].view(-1, WORDS.value))
-        if len(counting):
-            self.counts.index_fill_(0, there[2].long(), 0)
-            self.counts.index_put_((there[3].long(), there[4].long()), there[5])
-        if len(biased):
-            at = (there[6].long(), there[7].long())
-            self.bias_ids.index_put_(at, there[8])
-            self.bias_values.index_put_(at, there[9].view(torch.float32))
+        self._put_counts(rows, columns.history, words)
+        self._put_biases(rows, columns.biases, words)
+        index, there = self.upload([rows, words])
+        self.parameters.index_copy_(0, index, there)
 
     def release(self, rows: Ints) -> None:
         """Nobody holds these rows: their counts and biases may go to others."""
@@ -86,12 +69,33 @@ class DeviceColumns:
             self._counting.give_back(row)
             self._biased.give_back(row)
 
-    def _reserve(self, num_biases: int) -> None:
+    def _put_counts(self, rows: Ints, history: SparseRows, words: np.ndarray) -> None:
+        which = np.flatnonzero(history.lengths[rows])
+        if not len(which):
+            return
+        places = self._counting.take(rows[which])
+        words[which, COUNTS.value] = places
         self.counts = _grown(self.counts, self._counting.size, self.vocab_size)
-        width = self.bias_ids.shape[1]
-        width = width if num_biases <= width else max(num_biases, 2 * width)
+        owner, tokens, times = _entries(history, rows[which])
+        zeroed, at, index, values = self.upload([places, places[owner], tokens.astype(np.int64), times + 1])
+        self.counts.index_fill_(0, zeroed, 0)
+        self.counts.index_put_((at, index), values)
+
+    def _put_biases(self, rows: Ints, biases: SparseRows, words: np.ndarray) -> None:
+        which = np.flatnonzero(biases.lengths[rows])
+        if not len(which):
+            return
+        places = self._biased.take(rows[which])
+        words[which, BIASES.value] = places
+        longest, width = int(biases.lengths[rows].max()), self.bias_ids.shape[1]
+        width = width if longest <= width else max(longest, 2 * width)
         self.bias_ids = _grown(self.bias_ids, self._biased.size, width)
         self.bias_values = _grown(self.bias_values, self._biased.size, width)
+        owner, tokens, values = _entries(biases, rows[which])
+        order = np.arange(len(owner)) - np.searchsorted(owner, owner)  # among the row's own
+        at, index, ids, added = self.upload([places[owner], order, tokens, values])
+        self.bias_ids.index_put_((at, index), ids)
+        self.bias_values.index_put_((at, index), added)
 
 
 class _Places:
@@ -102,12 +106,13 @@ class _Places:
         self._of: dict[int, int] = {}
         self._free: list[int] = []
 
-    def take(self, row: int) -> int:
-        if not self._free:
-            self._free.append(self.size)
-            self.size += 1
-        self._of[row] = self._free.pop()
-        return self._of[row]
+    def take(self, rows: Ints) -> Ints:
+        for row in rows.tolist():
+            if not self._free:
+                self._free.append(self.size)
+                self.size += 1
+            self._of[row] = self._free.pop()
+        return np.array([self._of[row] for row in rows.tolist()], np.int64)
 
     def give_back(self, row: int) -> None:
         if row in self._of:
@@ -127,21 +132,20 @@ def _words(rows: Ints, columns: Columns, vocab_size: int) -> np.ndarray:
         (FREQUENCY, columns.frequency_penalty[rows]),
         (PRESENCE, columns.presence_penalty[rows]),
     ):
-        words[:, word.value] = bits_of(values)
+        words[:, word.value] = _bits_of(values)
     words[:, TOP_K.value] = np.minimum(columns.top_k[rows], vocab_size)
-    words[:, SEED_LOW.value : SEED_HIGH.value + 1] = bits_of(columns.seed[rows]).reshape(-1, 2)
+    words[:, SEED_LOW.value : SEED_HIGH.value + 1] = _bits_of(columns.seed[rows]).reshape(-1, 2)
     words[:, [COUNTS.value, BIASES.value]] = -1
     words[:, NUM_BIASES.value] = columns.biases.lengths[rows]
     return words
 
 
-def _entries(
-    ids: np.ndarray, values: np.ndarray, lengths: Ints, rows: Ints
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _entries(sparse: SparseRows, rows: Ints) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(which of `rows`, token, value) of all that these rows have, row by row."""
-    longest = int(lengths[rows].max(initial=0))
-    present = np.arange(longest) < lengths[rows][:, None]
-    return np.nonzero(present)[0], ids[rows, :longest][present], values[rows, :longest][present]
+    lengths = sparse.lengths[rows]
+    longest = int(lengths.max())
+    present = np.arange(longest) < lengths[:, None]
+    return np.nonzero(present)[0], sparse.ids[rows, :longest][present], sparse.values[rows, :longest][present]
 
 
 def _grown(matrix: Tensor, rows: int, width: int) -> Tensor:
@@ -152,3 +156,8 @@ def _grown(matrix: Tensor, rows: int, width: int) -> Tensor:
     larger = torch.zeros(rows, max(width, matrix.shape[1]), dtype=matrix.dtype, device=matrix.device)
     larger[: matrix.shape[0], : matrix.shape[1]] = matrix
     return larger
+
+
+def _bits_of(values: np.ndarray) -> np.ndarray:
+    """float32 or int64 seen as int32 words."""
+    return np.ascontiguousarray(values).view(np.int32)

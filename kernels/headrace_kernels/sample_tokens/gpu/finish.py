@@ -15,7 +15,8 @@ def conclude(
     from_zero = tl.where(possible, token, 0)
     tl.store(ids_ptr + place, from_zero.to(tl.int64))
     tl.store(possible_ptr + place, possible.to(tl.int32))
-    tl.store(last_token_ptr + row, from_zero.to(tl.int64))
+    if last_token_ptr is not None:
+        tl.store(last_token_ptr + row, from_zero.to(tl.int64))
     counted = word(parameters_ptr, row, COUNTS)
     if (counted >= 0) & possible:
         count_ptr = counts_ptr + counted.to(tl.int64) * vocab_size + from_zero
@@ -30,7 +31,7 @@ def finish_kernel(
     rows_ptr,  # [places]
     parameters_ptr,
     counts_ptr,
-    last_token_ptr,  # [max_rows] int64, written
+    last_token_ptr,  # [max_rows] int64, written; or None
     ids_ptr,  # [places] int64, written
     possible_ptr,  # [places] int32, written
     vocab_size,

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 from torch import Tensor
 
 from headrace_kernels.gpu.launch import launch
-from headrace_kernels.gpu.upload import upload
 from headrace_kernels.sample_tokens.columns import Ints
 from headrace_kernels.sample_tokens.gpu.device_columns import DeviceColumns
 from headrace_kernels.sample_tokens.gpu.edit import edit_kernel
@@ -16,7 +16,7 @@ from headrace_kernels.sample_tokens.gpu.finish import finish_kernel
 from headrace_kernels.sample_tokens.gpu.plan import Plan, positions
 from headrace_kernels.sample_tokens.gpu.report import likeliest_kernel, logprobs_kernel, maxima_kernel
 from headrace_kernels.sample_tokens.gpu.rows import GROUP
-from headrace_kernels.sample_tokens.gpu.samples import DeviceSamples, empty_samples, packed_size
+from headrace_kernels.sample_tokens.gpu.samples import DeviceSamples
 from headrace_kernels.sample_tokens.gpu.scan import scan_kernel
 from headrace_kernels.token_logprobs.triton import log_totals
 
@@ -31,11 +31,12 @@ class _Step:
     """What all kernels of a step read."""
 
     logits: Tensor
-    edited: Tensor  # [edited, vocab_size] float32, or one element
+    edited: Tensor  # [edited, vocab_size] float32; the logits if nothing is edited
     edited_at: Tensor  # [places] int32
     rows: Tensor  # [places] int32
     indices: Tensor  # [places] int32
     columns: DeviceColumns
+    last_token: Tensor | None
 
     @property
     def vocab_size(self) -> int:
@@ -61,23 +62,25 @@ def sample_tokens(
     plan: Plan,
     masks: Tensor | None,
     mask_at: Ints,
+    last_token: Tensor | None,
     kept: Tensor | None,
 ) -> DeviceSamples:
     """See `headrace_kernels.sample_tokens.gpu`; the arguments are checked."""
     num_places = len(logits)
-    edited_at, filtered_at = positions(plan.edited, num_places), positions(plan.filtered, num_places)
-    top_starts = plan.top_n.cumsum() - plan.top_n
-    there = upload(
-        (
-            *(rows, indices, edited_at, filtered_at, plan.edited, mask_at[plan.edited], plan.filtered),
-            *(plan.reported, plan.top_n, top_starts),
-        ),
-        logits.device,
+    parts = (rows, indices, positions(plan.edited, num_places), positions(plan.filtered, num_places))
+    edits = (plan.edited, mask_at[plan.edited])
+    reports = (plan.reported, plan.top_n, plan.top_n.cumsum() - plan.top_n)
+    there = columns.upload([part.astype(np.int32) for part in (*parts, *edits, plan.filtered, *reports)])
+    edited = torch.empty(len(plan.edited), logits.shape[1], device=logits.device) if len(plan.edited) else logits
+    step = _Step(logits, edited, there[2], there[0], there[1], columns, last_token)
+    samples = DeviceSamples(
+        step.empty(num_places, dtype=torch.int64),
+        step.empty(num_places, dtype=torch.int32),
+        step.empty(len(plan.reported)),
+        step.empty(plan.num_top, dtype=torch.int32),
+        step.empty(plan.num_top),
+        plan.reported,
     )
-    edited = torch.empty(max(len(plan.edited), 1), logits.shape[1], device=logits.device)
-    step = _Step(logits, edited if len(plan.edited) else logits, there[2], there[0], there[1], columns)
-    packed = step.empty(packed_size(num_places, len(plan.reported), plan.num_top), dtype=torch.int32)
-    samples = empty_samples(packed, num_places, plan.reported, plan.num_top)
     if len(plan.edited):
         _edit(step, there[4], masks, there[5])
     bests, ids = step.empty(num_places, step.tiles), step.empty(num_places, step.tiles, dtype=torch.int32)
@@ -111,7 +114,7 @@ def _scan_and_finish(
     )  # fmt: skip
     launch(
         finish_kernel, (len(step.logits),),
-        bests, ids, filtered_at, step.rows, columns.parameters, columns.counts, columns.last_token,
+        bests, ids, filtered_at, step.rows, columns.parameters, columns.counts, step.last_token,
         samples.ids, samples.possible, step.vocab_size, step.tiles,
         TILES=triton.next_power_of_2(step.tiles), num_warps=1,
     )  # fmt: skip
@@ -133,7 +136,7 @@ def _choose(
     launch(
         choose_kernel, (len(places),),
         step.logits, step.logits.stride(0), step.edited, step.edited_at, places, step.rows, step.indices,
-        columns.parameters, bests, maxima, masses, active, columns.counts, columns.last_token,
+        columns.parameters, bests, maxima, masses, active, columns.counts, step.last_token,
         samples.ids, samples.possible, kept, step.vocab_size, step.tiles,
         TILES=tiles, GROUPS=triton.next_power_of_2(step.groups), CHUNK=CHUNK, num_warps=8, **EXACT,
     )  # fmt: skip
