@@ -3,13 +3,17 @@
 A *block* holds `block_size` consecutive positions of one sequence. A *slot* is one position in the cache:
 block * block_size + offset. Keys and values are two arrays of the same shape, one pair a layer.
 
-A (block, head) is one contiguous piece. On a GPU that is [offset, element]. On a CPU it is made of *panels* (see
-`cpu/lines.h`), the right-hand sides of attention's products: 16 columns by all of K, four bytes of K at a time.
+A (block, head) is one contiguous piece, in one of two orders. The plain one is [offset, element]: Triton's, and that of
+the libraries for GPUs. The C++ kernels want *panels* (see `cpu/lines.h`), the right-hand sides of attention's products:
+16 columns by all of K, four bytes of K at a time.
 
     keys    [offset // 16][element // pack][offset % 16][element % pack]     columns are positions, K is the head
     values  [element // 16][offset // pack][element % 16][offset % pack]     columns are elements, K is positions
 
 with pack = 4 // element size. Copying whole blocks works alike with either.
+
+Elements have the type of the activations, or are 8-bit floats: then a cached number times its layer's scale is the key
+or value.
 """
 
 from typing import TYPE_CHECKING
@@ -51,38 +55,53 @@ def is_block_size(block_size: int) -> bool:
     return block_size >= MIN_BLOCK_SIZE and block_size & (block_size - 1) == 0
 
 
-def read_keys(cache: "Tensor", blocks: "Tensor") -> "Tensor":
+def has_panels(panels: bool | None, backend: str, cache: "Tensor") -> bool:
+    """The order of a cache whose owner said `panels`; None: the one that `backend` works with, the C++ kernels' if it
+    is the reference on a CPU."""
+    return panels if panels is not None else backend != "triton" and cache.is_cpu
+
+
+def read_keys(cache: "Tensor", blocks: "Tensor", *, panels: bool = True) -> "Tensor":
     """Blocks of keys in the plain order: [len(blocks), num_kv_heads, block_size, padded_head_dim]."""
-    if not cache.is_cpu:
-        return cache[blocks]
-    return _key_panels(cache)[blocks].permute(0, 1, 2, 4, 3, 5).reshape(-1, *cache.shape[1:])
+    found = _codes(cache)[blocks] if not panels else _key_panels(_codes(cache))[blocks].permute(0, 1, 2, 4, 3, 5)
+    return found.reshape(-1, *cache.shape[1:]).view(cache.dtype)
 
 
-def read_values(cache: "Tensor", blocks: "Tensor") -> "Tensor":
+def read_values(cache: "Tensor", blocks: "Tensor", *, panels: bool = True) -> "Tensor":
     """Blocks of values in the plain order, as `read_keys`."""
-    if not cache.is_cpu:
-        return cache[blocks]
-    return _value_panels(cache)[blocks].permute(0, 1, 3, 5, 2, 4).reshape(-1, *cache.shape[1:])
+    found = _codes(cache)[blocks] if not panels else _value_panels(_codes(cache))[blocks].permute(0, 1, 3, 5, 2, 4)
+    return found.reshape(-1, *cache.shape[1:]).view(cache.dtype)
 
 
-def write_keys(cache: "Tensor", blocks: "Tensor", offsets: "Tensor", keys: "Tensor") -> None:
+def write_keys(cache: "Tensor", blocks: "Tensor", offsets: "Tensor", keys: "Tensor", *, panels: bool = True) -> None:
     """Put keys [n, num_kv_heads, padded_head_dim] at (blocks[i], offsets[i])."""
-    if not cache.is_cpu:
+    cache, keys = _codes(cache), _codes(keys)
+    if not panels:
         cache[blocks, :, offsets] = keys
     else:
-        panels = _key_panels(cache)
+        view = _key_panels(cache)
         panel, column = offsets // PANEL_COLUMNS, offsets % PANEL_COLUMNS
-        panels[blocks, :, panel, :, column] = keys.view(*keys.shape[:2], *panels.shape[3::2])
+        view[blocks, :, panel, :, column] = keys.view(*keys.shape[:2], *view.shape[3::2])
 
 
-def write_values(cache: "Tensor", blocks: "Tensor", offsets: "Tensor", values: "Tensor") -> None:
+def write_values(
+    cache: "Tensor", blocks: "Tensor", offsets: "Tensor", values: "Tensor", *, panels: bool = True
+) -> None:
     """The same of values."""
-    if not cache.is_cpu:
+    cache, values = _codes(cache), _codes(values)
+    if not panels:
         cache[blocks, :, offsets] = values
     else:
-        panels = _value_panels(cache)
-        line, place = offsets // panels.shape[5], offsets % panels.shape[5]
-        panels[blocks, :, :, line, :, place] = values.view(*values.shape[:2], *panels.shape[2:5:2])
+        view = _value_panels(cache)
+        line, place = offsets // view.shape[5], offsets % view.shape[5]
+        view[blocks, :, :, line, :, place] = values.view(*values.shape[:2], *view.shape[2:5:2])
+
+
+def _codes(tensor: "Tensor") -> "Tensor":
+    """8-bit floats as the integers that they are stored as: torch can index those."""
+    import torch
+
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def _key_panels(cache: "Tensor") -> "Tensor":

@@ -150,7 +150,7 @@ def test_an_infinite_value_shows_where_it_is_seen_and_in_no_other_row(isa):
             r"block_tables\[1, 1\]: expected in \[0, 6\), got 6",
         ),
         ({"sliding_window": 0}, "sliding_window: expected at least 1 or None, got 0"),
-        ({"backend": "gpu"}, "backend: expected 'cpu', 'reference' or None, got 'gpu'"),
+        ({"backend": "gpu"}, "backend: expected 'cpu', 'triton', 'reference' or None, got 'gpu'"),
     ],
 )
 def test_errors_name_the_argument(change, message, backend):

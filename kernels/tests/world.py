@@ -1,6 +1,7 @@
 """A paged cache with sequences in it, and attention asked of it in different ways."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,10 @@ class Shape:
     head_dim: int = 64
     block_size: int = 32
     dtype: torch.dtype = torch.float32
+    cache_dtype: torch.dtype | None = None  # None: dtype
+    panels: bool = True
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,9 @@ class World:
         counts = [-(-len(s) // shape.block_size) for s in self.sequences]
         order = torch.randperm(sum(counts) + 5, generator=torch.Generator().manual_seed(seed))
         cache_shape = kv_cache_shape(len(order), shape.block_size, shape.num_kv_heads, shape.head_dim)
-        self.k_cache = torch.full(cache_shape, float("nan"), dtype=shape.dtype)
-        self.v_cache = torch.full(cache_shape, float("nan"), dtype=shape.dtype)
+        cache_dtype = shape.cache_dtype or shape.dtype
+        self.k_cache = torch.full(cache_shape, float("nan")).to(cache_dtype)
+        self.v_cache = torch.full(cache_shape, float("nan")).to(cache_dtype)
         self.blocks = [blocks.to(torch.int32) for blocks in order[: sum(counts)].split(counts)]
         for sequence, blocks in zip(self.sequences, self.blocks, strict=True):
             store_kv(
@@ -58,10 +64,18 @@ class World:
                 blocks[None],
                 torch.tensor([0, len(sequence)], dtype=torch.int32),
                 torch.tensor([len(sequence)], dtype=torch.int32),
+                k_scale=shape.k_scale,
+                v_scale=shape.v_scale,
+                panels=shape.panels,
+                backend=None if shape.panels else "reference",
             )
 
     def attend(
-        self, rows: list[tuple[int, int, int]], window: int | None = None, backend: str | None = "cpu"
+        self,
+        rows: list[tuple[int, int, int]],
+        window: int | None = None,
+        backend: str | None = "cpu",
+        **options: Any,
     ) -> Tensor:
         """Attention of a batch; a row is (sequence, first position, end position) of its queries."""
         lengths = torch.tensor([0] + [end - start for _, start, end in rows])
@@ -81,6 +95,10 @@ class World:
             self.shape.head_dim**-0.5,
             window,
             backend=backend,
+            k_scale=self.shape.k_scale,
+            v_scale=self.shape.v_scale,
+            panels=self.shape.panels,
+            **options,
         )
 
     def _sequence(self, length: int) -> Sequence:

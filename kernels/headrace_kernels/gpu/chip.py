@@ -1,5 +1,8 @@
 """What the chip can do that kernels are launched on or compiled for."""
 
+from functools import cache
+
+import torch
 from triton.runtime import driver
 
 from headrace_kernels.gpu.launch import interpreting
@@ -11,3 +14,17 @@ FLOAT8 = 89
 def capability() -> int:
     """Major · 10 + minor, such as 90 of an H100. 0 in the interpreter, which has nothing special."""
     return 0 if interpreting() else int(driver.active.get_current_target().arch)
+
+
+ABSENT_MULTIPROCESSORS = 132
+"""Of an H200; for a device that isn't there. No kernel is compiled differently for it."""
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many thread blocks run at once, at one each."""
+    return _multiprocessors(device) if device.type == "cuda" else ABSENT_MULTIPROCESSORS
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count

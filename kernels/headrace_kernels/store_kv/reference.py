@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from headrace_kernels.float8 import encode
 from headrace_kernels.kv_cache import write_keys, write_values
 from headrace_kernels.paged_attention.batch import check_batch
 
@@ -15,6 +16,9 @@ def store_kv(
     block_tables: Tensor,
     query_starts: Tensor,
     context_lengths: Tensor,
+    k_scale: float,
+    v_scale: float,
+    panels: bool,
 ) -> None:
     """See `headrace_kernels.store_kv`."""
     num_blocks, _, block_size, _ = k_cache.shape
@@ -25,7 +29,8 @@ def store_kv(
     behind = (query_starts[1:].long() - context_lengths)[rows]
     positions = torch.arange(num_tokens, device=key.device) - behind
     blocks, offsets = block_tables[rows, positions // block_size].long(), positions % block_size
-    for cache, write, new in ((k_cache, write_keys, key), (v_cache, write_values, value)):
+    for cache, write, new, scale in ((k_cache, write_keys, key, k_scale), (v_cache, write_values, value, v_scale)):
         padded = new.new_zeros(num_tokens, num_kv_heads, cache.shape[3])
         padded[..., :head_dim] = new
-        write(cache, blocks, offsets, padded)
+        stored = padded if cache.dtype == new.dtype else encode(padded, scale, cache.dtype)
+        write(cache, blocks, offsets, stored, panels=panels)
