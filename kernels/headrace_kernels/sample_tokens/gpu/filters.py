@@ -66,7 +66,7 @@ def weigh_kernel(
     TILE: tl.constexpr,
     TILES: tl.constexpr,  # a row's tiles, and then the next power of two
 ):
-    """The mass of one tile of one row, for top-p over a whole row."""
+    """The mass of one tile of one row, if top-p is to look at the whole row."""
     at = tl.program_id(0)
     tile = tl.program_id(1)
     place = tl.load(filtered_places_ptr + at)

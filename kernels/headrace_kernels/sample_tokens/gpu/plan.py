@@ -14,7 +14,6 @@ class Plan:
 
     edited: Ints  # places with a bias, penalties or a mask
     filtered: Ints  # places whose token filters choose among
-    weighs: bool  # some filtered row needs the mass of its whole row
     reported: Ints  # places that want log-probabilities
     top_n: Ints  # [reported] how many likeliest tokens each wants
 
@@ -29,18 +28,12 @@ def plan_of(rows: Ints, columns: Columns, vocab_size: int, masked: NDArray[np.bo
     edited = (columns.history.lengths[rows] > 0) | (columns.biases.lengths[rows] > 0)
     if masked is not None:
         edited = edited | masked
-    by_rank, by_information = columns.top_k[rows] < vocab_size, columns.typical_p[rows] < 1
-    by_mass, by_share = columns.top_p[rows] < 1, columns.min_p[rows] > 0
-    filtered = (columns.temperature[rows] > 0) & (by_rank | by_information | by_mass | by_share)
+    filters = (columns.top_k[rows] < vocab_size) | (columns.typical_p[rows] < 1)
+    filters |= (columns.top_p[rows] < 1) | (columns.min_p[rows] > 0)
+    filtered = (columns.temperature[rows] > 0) & filters
     top_n = columns.top_n[rows]
     reported = np.flatnonzero(columns.logprobs[rows] | (top_n > 0))
-    return Plan(
-        np.flatnonzero(edited),
-        np.flatnonzero(filtered),
-        bool((filtered & by_mass & ~by_rank & ~by_information).any()),
-        reported,
-        top_n[reported],
-    )
+    return Plan(np.flatnonzero(edited), np.flatnonzero(filtered), reported, top_n[reported])
 
 
 def positions(places: Ints, num_places: int) -> Ints:

@@ -87,7 +87,7 @@ def sample_tokens(
     maxima = step.empty(len(plan.filtered), step.groups)
     _scan_and_finish(step, there[3], bests, ids, maxima, samples)
     if len(plan.filtered):
-        _choose(step, there[6], plan.weighs, bests, maxima, samples, kept)
+        _choose(step, there[6], bests, maxima, samples, kept)
     if len(plan.reported):
         _report(step, there[7], there[8], there[9], plan.num_top, samples)
     return samples
@@ -121,18 +121,16 @@ def _scan_and_finish(
 
 
 def _choose(
-    step: _Step, places: Tensor, weighs: bool, bests: Tensor, maxima: Tensor, samples: DeviceSamples,
-    kept: Tensor | None,
-) -> None:  # fmt: skip
+    step: _Step, places: Tensor, bests: Tensor, maxima: Tensor, samples: DeviceSamples, kept: Tensor | None
+) -> None:
     columns, tiles = step.columns, triton.next_power_of_2(step.tiles)
     masses = step.empty(len(places), step.tiles, dtype=torch.int64)
     active = step.empty(len(places), step.groups, dtype=torch.int32)
-    if weighs:
-        launch(
-            weigh_kernel, (len(places), step.tiles),
-            step.logits, step.logits.stride(0), step.edited, step.edited_at, places, step.rows, columns.parameters,
-            bests, masses, step.vocab_size, TILE=TILE, TILES=tiles, num_warps=4, **EXACT,
-        )  # fmt: skip
+    launch(
+        weigh_kernel, (len(places), step.tiles),
+        step.logits, step.logits.stride(0), step.edited, step.edited_at, places, step.rows, columns.parameters,
+        bests, masses, step.vocab_size, TILE=TILE, TILES=tiles, num_warps=4, **EXACT,
+    )  # fmt: skip
     launch(
         choose_kernel, (len(places),),
         step.logits, step.logits.stride(0), step.edited, step.edited_at, places, step.rows, step.indices,
