@@ -6,11 +6,13 @@ from headrace_kernels.copy_blocks import cache_pointers, copy_blocks
 from headrace_kernels.gather_embeddings import gather_embeddings
 from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.gumbel_noise import gumbel_noise
+from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
 from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
 from headrace_kernels.paged_attention import paged_attention
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
 from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_norm
 from headrace_kernels.rotary_embedding import rotary_embedding
+from headrace_kernels.scaled_matmul import scaled_matmul
 from headrace_kernels.silu_and_mul import silu_and_mul, silu_and_mul_quantized
 from headrace_kernels.store_kv import store_kv
 from headrace_kernels.token_logprobs.of_tensors import token_logprobs
@@ -19,6 +21,7 @@ __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "ArgumentError",
     "Backend",
+    "Int4Weight",
     "QuantizedRows",
     "add_rms_norm",
     "add_rms_norm_quantized",
@@ -29,11 +32,13 @@ __all__ = [
     "gather_embeddings",
     "gather_rows",
     "gumbel_noise",
+    "int4_matmul",
     "kv_cache_shape",
     "paged_attention",
     "quantize_rows",
     "rms_norm",
     "rotary_embedding",
+    "scaled_matmul",
     "silu_and_mul",
     "silu_and_mul_quantized",
     "store_kv",

@@ -37,6 +37,8 @@ OPERATIONS = (
     "gumbel_noise",
     "sample_tokens",
     "token_logprobs",
+    "scaled_matmul",
+    "int4_matmul",
 )
 """Folders of headrace_kernels that have cases."""
 

@@ -1,0 +1,69 @@
+"""What GPTQ's and AWQ's checkpoints hold, in the one form that is multiplied. Nothing is rounded.
+
+tensor    GPTQ                                   AWQ
+qweight   [in / 8, out] words of 8 inputs        [in, out / 8] words of 8 outputs
+qzeros    [groups, out / 8], each less by one    [groups, out / 8]
+scales    [groups, out]                          [groups, out]
+g_idx     [in]: the group of each input          none: neighbours are a group
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_kernels.checks import ArgumentError
+from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.int4_matmul.weight import Int4Weight
+
+
+def from_gptq(
+    qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None, group_size: int, zero_offset: int
+) -> Int4Weight:
+    """zero_offset: what was subtracted from the zeros, 1 in the first version of the format and 0 in the second.
+
+    Inputs whose groups are not neighbours ("act-order") are sorted by group; `order` says where they were.
+    """
+    zeros = unpack_columns(qzeros, IN_ORDER) + zero_offset
+    if g_idx is None or _neighbours(g_idx, group_size):
+        return Int4Weight(qweight.contiguous(), scales.contiguous(), zeros, group_size)
+    order = g_idx.argsort(stable=True)
+    if not _neighbours(g_idx[order], group_size):
+        raise ArgumentError(f"g_idx: expected {group_size} inputs in each group")
+    nibbles = unpack_columns(qweight.T, IN_ORDER).T  # [in_features, out_features]
+    return Int4Weight(pack_rows(nibbles[order]), scales.contiguous(), zeros, group_size, order.to(torch.int32))
+
+
+def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor, group_size: int) -> Int4Weight:
+    """Each word of outputs becomes nibbles in eight words of inputs."""
+    nibbles = unpack_columns(qweight, AWQ)
+    return Int4Weight(pack_rows(nibbles), scales.contiguous(), unpack_columns(qzeros, AWQ), group_size)
+
+
+def unpack_columns(words: Tensor, shifts: Sequence[int]) -> Tensor:
+    """[rows, columns] int32 → [rows, 8 * columns] uint8."""
+    out = torch.empty(len(words), 8 * words.shape[1], dtype=torch.uint8, device=words.device)
+    for place, shift in enumerate(shifts):
+        out[:, place::8] = words >> shift & 15  # one at a time: all as int32 would be eight times the weights
+    return out
+
+
+def pack_rows(nibbles: Tensor) -> Tensor:
+    """[8 * rows, columns] uint8 → [rows, columns] int32, the first in the lowest bits."""
+    out = torch.zeros(len(nibbles) // 8, nibbles.shape[1], dtype=torch.int32, device=nibbles.device)
+    for place, shift in enumerate(IN_ORDER):
+        out |= nibbles[place::8].int() << shift
+    return out
+
+
+def regroup(weight: Int4Weight, group_size: int) -> Int4Weight:
+    """The same numbers in smaller groups; group_size divides the weight's."""
+    times = weight.group_size // group_size
+    groups = -(-weight.in_features // group_size)
+    scales, zeros = (values.repeat_interleave(times, 0)[:groups] for values in (weight.scales, weight.zeros))
+    return Int4Weight(weight.packed, scales, zeros, group_size, weight.order)
+
+
+def _neighbours(g_idx: Tensor, group_size: int) -> bool:
+    """Whether input k is in group k // group_size. Looks at contents: for loading."""
+    return torch.equal(g_idx, torch.arange(len(g_idx), device=g_idx.device, dtype=g_idx.dtype) // group_size)

@@ -1,0 +1,177 @@
+"""Products of 8-bit and 4-bit weights in the interpreter against their definitions, and 4-bit checkpoints' layouts."""
+
+import packing
+import pytest
+import strategies as draw
+import torch
+import triton.language as tl
+from hypothesis import given
+from hypothesis import strategies as st
+from triton import jit
+
+from headrace_kernels.gpu.launch import launch
+from headrace_kernels.gpu.tiles import tile_place
+from headrace_kernels.int4_matmul import layouts, triton
+from headrace_kernels.int4_matmul.reference import dequantize
+from headrace_kernels.ops import ArgumentError, Int4Weight, QuantizedRows, int4_matmul, quantize_rows, scaled_matmul
+
+rows = st.sampled_from([0, 1, 3, 16, 17, 40, 70, 130])
+inner = st.one_of(st.integers(1, 70), st.sampled_from([127, 129, 256, 300]))
+outer = st.one_of(st.integers(1, 70), st.sampled_from([127, 129]))
+eights = st.sampled_from([torch.int8, torch.float8_e4m3fn])
+
+
+@jit
+def _count_places(counts_ptr, rows, columns, BLOCK: tl.constexpr):
+    row, column = tile_place(tl.program_id(0), rows, columns, BLOCK, BLOCK)
+    tl.atomic_add(counts_ptr + row * tl.cdiv(columns, BLOCK) + column, 1)
+
+
+@draw.FEW
+@given(rows=st.integers(1, 200), columns=st.integers(1, 60))
+def test_programs_compute_each_tile_once(rows, columns):
+    """Up to 25 rows of tiles, of which 8 go together."""
+    counts = torch.zeros(-(-rows // 8), -(-columns // 8), dtype=torch.int32)
+    launch(_count_places, (counts.numel(),), counts, rows, columns, BLOCK=8)
+    assert (counts == 1).all()
+
+
+def bias_of(size: int, has_bias: bool, seed: int) -> torch.Tensor | None:
+    return draw.tensor(size, seed=seed + 9) if has_bias else None
+
+
+@draw.FEW
+@given(
+    rows=rows, inner=inner, outer=outer, eight=eights, has_bias=st.booleans(), strided=st.booleans(), seed=draw.seeds
+)
+def test_eight_bits_times_eight_bits(rows, inner, outer, eight, has_bias, strided, seed):
+    x = quantize_rows(draw.tensor(rows, inner + 4 * strided, seed=seed), eight, backend="reference")
+    x = QuantizedRows(x.values[:, :inner], x.scales)
+    weight = quantize_rows(draw.tensor(outer, inner, seed=seed + 1), eight, backend="reference")
+    bias = bias_of(outer, has_bias, seed)
+    got = scaled_matmul(x, weight, bias, dtype=torch.float32, backend="triton")
+    expected = scaled_matmul(x, weight, bias, dtype=torch.float32, backend="reference")
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-5)
+    if eight is torch.int8 and bias is None:
+        assert torch.equal(got, expected)
+
+
+@draw.FEW
+@given(rows=rows, inner=inner, outer=outer, eight=eights, dtype=draw.floats, has_bias=st.booleans(), seed=draw.seeds)
+def test_weights_alone_in_eight_bits(rows, inner, outer, eight, dtype, has_bias, seed):
+    x = draw.tensor(rows, inner, seed=seed, dtype=dtype)
+    weight = quantize_rows(draw.tensor(outer, inner, seed=seed + 1, scale=0.1), eight, backend="reference")
+    bias = bias_of(outer, has_bias, seed)
+    got = scaled_matmul(x, weight, bias, dtype=dtype, backend="triton")
+    expected = scaled_matmul(x, weight, bias, dtype=dtype, backend="reference")
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
+
+
+def test_every_float8_is_widened_exactly():
+    bits = torch.arange(256, dtype=torch.uint8)
+    finite = bits[(bits & 0x7F) != 0x7F].view(torch.float8_e4m3fn)
+    weight = QuantizedRows(finite[:, None], torch.ones(len(finite)))
+    got = scaled_matmul(torch.ones(1, 1), weight, dtype=torch.float32, backend="triton")
+    assert torch.equal(got[0], finite.float())
+
+
+@pytest.mark.parametrize("eight", [torch.int8, torch.float8_e4m3fn])
+def test_a_row_that_is_not_finite_gives_one_that_is_not_and_no_other(eight):
+    x = draw.tensor(3, 40, seed=1)
+    x[1, 7] = float("inf")
+    weight = quantize_rows(draw.tensor(20, 40, seed=2), eight, backend="triton")
+    out = scaled_matmul(quantize_rows(x, eight, backend="triton"), weight, dtype=torch.float32, backend="triton")
+    assert out.isfinite().all(dim=1).tolist() == [True, False, True]
+    assert not out[1].isfinite().any()
+
+
+groups = st.sampled_from([(32, 96), (64, 192), (128, 256), (128, 200), (1000, 136), (96, 288)])
+
+
+def weight_of(shape: tuple[int, int], outer: int, seed: int) -> Int4Weight:
+    group_size, in_features = shape
+    nibbles, zeros, scales = packing.draw(in_features, outer * 8, group_size, seed)
+    return layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, None, group_size, 1)
+
+
+@draw.FEW
+@given(rows=rows, shape=groups, outer=st.integers(1, 18), dtype=draw.floats, has_bias=st.booleans(), seed=draw.seeds)
+def test_four_bits(rows, shape, outer, dtype, has_bias, seed):
+    weight = weight_of(shape, outer, seed)
+    x = draw.tensor(rows, shape[1], seed=seed, dtype=dtype)
+    bias = bias_of(outer * 8, has_bias, seed)
+    got = int4_matmul(x, weight, bias, backend="triton")
+    expected = int4_matmul(x, weight, bias, backend="reference")
+    tolerance = 1e-3 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_many_rows_are_multiplied_by_weights_that_were_unpacked_before(has_bias, monkeypatch):
+    monkeypatch.setattr(triton, "MANY_ROWS", 4)
+    weight, x, bias = weight_of((128, 200), 5, 1), draw.tensor(5, 200, seed=2), bias_of(40, has_bias, 3)
+    assert torch.equal(triton.dequantize(weight, torch.float32), dequantize(weight))
+    expected = int4_matmul(x, weight, bias, backend="reference")
+    torch.testing.assert_close(int4_matmul(x, weight, bias, backend="triton"), expected, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("zero_offset", [0, 1])
+@pytest.mark.parametrize(("group_size", "in_features"), [(32, 96), (128, 128), (96, 96)])
+def test_gptq_stands_for_its_numbers(group_size, in_features, zero_offset):
+    nibbles, zeros, scales = packing.draw(in_features, 16, group_size, 5)
+    g_idx = torch.arange(in_features, dtype=torch.int32) // group_size
+    for given_idx in (g_idx, None):
+        packed = packing.gptq(nibbles, zeros, zero_offset)
+        weight = layouts.from_gptq(*packed, scales, given_idx, group_size, zero_offset)
+        assert weight.order is None
+        assert torch.equal(dequantize(weight), packing.values(nibbles, zeros, scales, g_idx))
+
+
+def test_a_zero_of_16_is_stored_as_15():
+    packed = packing.gptq(torch.full((32, 8), 3), torch.full((1, 8), 16))
+    weight = layouts.from_gptq(*packed, torch.ones(1, 8).half(), None, 32, 1)
+    assert (dequantize(weight) == -13).all()
+
+
+@pytest.mark.parametrize("backend", ["triton", "reference"])
+def test_gptq_with_act_order_sorts_inputs_and_rows_with_them(backend):
+    nibbles, zeros, scales = packing.draw(96, 16, 32, 5)
+    g_idx = torch.randperm(96, generator=torch.Generator().manual_seed(1)).to(torch.int32) // 32
+    weight = layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, g_idx, 32, 1)
+    x = draw.tensor(3, 96, seed=4)
+    expected = x @ packing.values(nibbles, zeros, scales, g_idx)
+    torch.testing.assert_close(int4_matmul(x, weight, backend=backend), expected, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="g_idx: expected 32 inputs in each group"):
+        layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, g_idx.clamp(max=1), 32, 1)
+
+
+def test_awq_stands_for_its_numbers():
+    nibbles, zeros, scales = packing.draw(96, 24, 32, 6)
+    weight = layouts.from_awq(*packing.awq(nibbles, zeros), scales, 32)
+    assert torch.equal(dequantize(weight), packing.values(nibbles, zeros, scales, torch.arange(96) // 32))
+
+
+def test_smaller_groups_stand_for_the_same_numbers():
+    weight = weight_of((128, 200), 3, 2)
+    assert torch.equal(dequantize(layouts.regroup(weight, 32)), dequantize(weight))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"group_size": 40}, r"weight.scales: expected shape \[2, 16\]"),
+        ({"group_size": 36}, "weight.group_size: expected a multiple of 32, got 36"),
+        ({"zeros": torch.zeros(3, 16)}, "weight.zeros: expected torch.uint8"),
+        ({"order": torch.zeros(64)}, r"weight.order: expected shape \[72\]"),
+    ],
+)
+def test_errors_name_the_argument(change, message):
+    weight = {
+        "packed": torch.zeros(9, 16, dtype=torch.int32),
+        "scales": torch.zeros(2 if change.get("group_size") == 36 else 3, 16),
+        "zeros": torch.zeros(2 if change.get("group_size") == 36 else 3, 16, dtype=torch.uint8),
+        "group_size": 32,
+    }
+    with pytest.raises(ArgumentError, match=message):
+        int4_matmul(torch.zeros(1, 72), Int4Weight(**{**weight, **change}))
