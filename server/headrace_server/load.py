@@ -38,7 +38,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         if alone and device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
             compute = on_cpu(flags, config, CPU_TYPES[dtype])
         else:
-            compute = on_torch(flags, config, dtype, device)
+            compute = on_torch(flags, config, dtype, device, _collective(flags, dtype, device))
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
         config.model_type,
@@ -66,7 +66,9 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
     return CpuCompute(config, weights, block_size)
 
 
-def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Compute:
+def on_torch(
+    flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str, collective: Collective
+) -> Compute:
     if flags.quantize is not None:
         raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name, device_name)}")
     import torch
@@ -87,16 +89,22 @@ def on_torch(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_nam
 
         device = CudaDevice(torch.device(device_name).index)
     place = device.torch_device
-    collective: Collective = Alone()
-    if flags.rendezvous is not None:
-        from headrace_server.distributed.join import join
-
-        collective = join(flags.rendezvous, dtype, place, flags.remove_socket)
     split = Split.of(config, collective.rank, collective.world_size)
     backend = PagedAttention(len(split.kv_heads), config.head_dim, _block_size(flags, config, place.type), place)
     with Checkpoint(flags.model_dir, dtype, place, config.sizes) as checkpoint:
         model = model_class(config)(config, split, checkpoint, backend, place, collective)
     return TorchCompute(model, backend, dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs))
+
+
+def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collective:
+    """Waits for the other ranks, if there are any."""
+    if flags.rendezvous is None:
+        return Alone()
+    import torch
+
+    from headrace_server.distributed.join import join
+
+    return join(flags.rendezvous, getattr(torch, dtype_name), torch.device(device_name), flags.remove_socket)
 
 
 def _decoder_can(config: ModelConfig) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from headrace_server.batch import StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.distributed.collective import Act, agree
-from headrace_server.errors import ProtocolError
+from headrace_server.errors import LostRank, ProtocolError
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk, asked_chunks, prompt_logprobs
@@ -114,8 +114,7 @@ class Runner:
             except ProtocolError as error:
                 return _landed(self._failed(step, laid_out, str(error)))
             except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
-                LOGGER.exception("step %d failed", step.number)
-                self._end_with_others(error)
+                self._cannot_go_on(step, error)
                 return _landed(self._failed(step, laid_out, f"{type(error).__name__}: {error}"))
         return lambda: self._land(flight)
 
@@ -136,8 +135,7 @@ class Runner:
         try:
             computed = flight.launched.land() if flight.launched is not None else NOTHING
         except Exception as error:
-            LOGGER.exception("step %d failed", step.number)
-            self._end_with_others(error)
+            self._cannot_go_on(step, error)
             with self._lock:
                 why = f"{type(error).__name__}: {error}"
                 return _fail_step(step, rows, flight.report.rows[flight.report.still_held(rows)], why)
@@ -169,7 +167,10 @@ class Runner:
             flight.rows.fail(row, IMPOSSIBLE)
         return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
 
-    def _end_with_others(self, error: Exception) -> None:
+    def _cannot_go_on(self, step: Step, error: Exception) -> None:
+        """With this step. One of several ranks can't at all, and does not return."""
+        if not isinstance(error, LostRank):
+            LOGGER.exception("step %d failed", step.number)
         if self.compute.collective.world_size > 1:
             self.compute.collective.give_up(error)
 

@@ -44,6 +44,8 @@ pub enum Failure {
     Socket(#[from] SocketError),
     #[error("cannot start rank {rank}: {program}: {reason}")]
     Spawn { rank: u32, program: String, reason: io::Error },
+    #[error("the shards cannot meet at {address} (--master-addr): {reason}; name an address of this machine")]
+    Meeting { address: String, reason: io::Error },
     #[error("cannot write the trace {path}: {reason}; name a file that can be created with --trace")]
     Trace { path: String, reason: io::Error },
     #[error("cannot write the reference to {}: {reason}", directory.display())]

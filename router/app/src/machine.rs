@@ -61,7 +61,7 @@ const fn told(variable: Option<&'static str>) -> Option<&'static str> {
 }
 
 /// What a program says; `None` if there is none, or it fails, or it does not end in time, which ends it.
-fn output(program: &Path, arguments: &[&str], patience: Duration) -> Option<String> {
+pub fn output(program: &Path, arguments: &[&str], patience: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().ok()?;

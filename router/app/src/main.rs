@@ -2,7 +2,7 @@
 //!
 //! `flags` holds what people type, `config` turns it into one checked value (`show` prints it), `serve`, `router`,
 //! `simulate` and `bench` are the commands. The first two end in `service`, which runs until something ends it;
-//! `supervise` watches the shard's process meanwhile.
+//! `shard_group` watches the shards' processes meanwhile.
 
 mod bench;
 mod chat_templates;
@@ -23,6 +23,7 @@ mod reference;
 mod router;
 mod serve;
 mod service;
+mod shard_group;
 mod shard_log;
 mod show;
 mod signals;

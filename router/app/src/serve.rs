@@ -1,9 +1,9 @@
-//! `headrace serve`: prepare the model, start its shard, serve until something ends it, leave nothing behind.
+//! `headrace serve`: prepare the model, start its shards, serve until something ends it, leave nothing behind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError};
+use headrace_shard::{Deadlines, LogicalShard, ShardError};
 use tokio::time::timeout;
 
 use crate::config::ServeConfig;
@@ -14,13 +14,13 @@ use crate::model::Model;
 use crate::prepare::{Preparation, PrepareError, Prepared};
 use crate::python::Python;
 use crate::service::{self, Plan, ServedModel};
+use crate::shard_group::ShardGroup;
 use crate::signals::Signals;
-use crate::socket::ShardSocket;
-use crate::supervise::{ShardProcess, shard_arguments};
 use crate::timeline::Timeline;
 
-/// A broken connection and the end of the process behind it are seen in either order; the process says more.
-const DEATH_AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A broken connection and the end of the process behind it are seen in either order; the process says more. Longer than
+/// it takes to tell which of several ranks went first.
+const DEATH_AFTER_ERROR: Duration = Duration::from_secs(3);
 
 /// Runs the command. Ends well when a signal asked for the end.
 pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failure> {
@@ -43,16 +43,9 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
         revision: prepared.revision,
     });
 
-    let socket = ShardSocket::new(config.shard.uds_prefix.as_deref(), 0)?;
-    let args = shard_arguments(&config.shard, &model.dir, socket.path(), 0, 1);
-    let mut process = ShardProcess::spawn(0, python.program(), args).map_err(|reason| Failure::Spawn {
-        rank: 0,
-        program: python.program().display().to_string(),
-        reason,
-    })?;
-    let address = ShardAddress::Unix(socket.path().to_owned());
-    let outcome = with_shard(config, address, model, door, timeline, &mut process, signals).await;
-    process.stop().await;
+    let mut group = ShardGroup::start(&config.shard, &python, &model.dir)?;
+    let outcome = with_shards(config, model, door, timeline, &mut group, signals).await;
+    group.stop().await;
     outcome
 }
 
@@ -74,42 +67,42 @@ async fn prepare(config: &ServeConfig, python: &Python, signals: &mut Signals) -
     }
 }
 
-/// Serves while the process lives.
-async fn with_shard(
+/// Serves while all ranks live.
+async fn with_shards(
     config: ServeConfig,
-    address: ShardAddress,
     model: Arc<ServedModel>,
     door: Door,
     timeline: Timeline,
-    process: &mut ShardProcess,
+    group: &mut ShardGroup,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let deadlines = Deadlines { step: config.service.step_timeout, ..Deadlines::default() };
-    let connect = async move { LogicalShard::connect(&[address], deadlines).await };
+    let addresses = group.addresses();
+    let connect = async move { LogicalShard::connect(&addresses, deadlines).await };
     let plan = Plan { config: &config.service, model, door, timeline };
     let started = tokio::select! {
         started = service::start(plan, connect) => started,
-        death = process.death() => return Err(Failure::Died(death)),
+        death = group.death() => return Err(Failure::Died(death)),
         signal = signals.next() => {
             tracing::info!("{signal} before the server was ready");
             return Ok(());
         }
     };
     let outcome = match started {
-        Ok(service) => service.run(signals, process.death()).await,
+        Ok(service) => service.run(signals, group.death()).await,
         Err(failure) => Err(failure),
     };
     match outcome {
         // A shard that refuses is alive, and has said why.
         Err(Failure::Shard(ShardError::Refused { .. })) => outcome,
-        Err(failure @ (Failure::Shard(_) | Failure::Engine(_))) => Err(rather_death(failure, process).await),
+        Err(failure @ (Failure::Shard(_) | Failure::Engine(_))) => Err(rather_death(failure, group).await),
         outcome => outcome,
     }
 }
 
-/// What happened to the process, if that is why the connection broke.
-async fn rather_death(failure: Failure, process: &mut ShardProcess) -> Failure {
-    match timeout(DEATH_AFTER_ERROR, process.death()).await {
+/// What happened to a process, if that is why the connection broke.
+async fn rather_death(failure: Failure, group: &mut ShardGroup) -> Failure {
+    match timeout(DEATH_AFTER_ERROR, group.death()).await {
         Ok(death) => Failure::Died(death),
         Err(_) => failure,
     }

@@ -86,22 +86,29 @@ impl ShardProcess {
     }
 }
 
-/// The arguments of rank `rank` of `world_size`: `python -m headrace_server serve …`.
-pub fn shard_arguments(
-    config: &ShardConfig,
-    model_dir: &Path,
-    socket: &Path,
-    rank: u32,
-    world_size: u32,
-) -> Vec<OsString> {
+/// What is a rank's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub rank: u32,
+    pub socket: &'a Path,
+    /// Where the ranks meet; `None` for one that is alone.
+    pub port: Option<u16>,
+}
+
+/// The arguments of a rank: `python -m headrace_server serve …`.
+pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>) -> Vec<OsString> {
     let mut args: Vec<OsString> = ["-m", "headrace_server", "serve"].map(Into::into).into();
     let mut flag = |name: &str, value: OsString| args.extend([name.into(), value]);
     flag("--model-dir", model_dir.into());
-    flag("--uds-path", socket.into());
-    flag("--rank", rank.to_string().into());
-    flag("--world-size", world_size.to_string().into());
+    flag("--uds-path", place.socket.into());
+    flag("--rank", place.rank.to_string().into());
+    flag("--world-size", config.ranks.to_string().into());
+    if let Some(port) = place.port {
+        flag("--master-addr", config.master_addr.clone().into());
+        flag("--master-port", port.to_string().into());
+    }
     flag("--device", config.device.name().into());
-    flag("--num-threads", config.num_threads.to_string().into());
+    flag("--num-threads", (config.num_threads / config.ranks).max(1).to_string().into());
     flag("--parent-pid", std::process::id().to_string().into());
     flag("--uds-owner", if config.uds_prefix.is_none() { "launcher" } else { "user" }.into());
     if let Some(dtype) = config.dtype.name() {

@@ -10,7 +10,7 @@ const LAUNCHER: &[(&str, &str)] = &[
     ("--model-id", "org/model"),
     ("--revision", "main"),
     ("--validation-workers", "2"),
-    ("--sharded", "true"),
+    ("--sharded", "false"),
     ("--num-shard", "2"),
     ("--quantize", "bitsandbytes"),
     ("--speculate", "3"),

@@ -111,14 +111,15 @@ async fn all<T>(
 }
 
 impl PoolReport {
-    /// What all ranks can give: the fewest blocks, the least memory, the longest step.
+    /// What all ranks can give: the fewest blocks, the least memory, the longest step. Their bytes are those of the rank
+    /// that holds most: one without attention has none.
     fn smallest(pools: &[PoolReport]) -> PoolReport {
-        let least = |of: fn(&PoolReport) -> u64| pools.iter().map(of).min().unwrap_or(0);
+        let most = |of: fn(&PoolReport) -> u64| pools.iter().map(of).max().unwrap_or(0);
         PoolReport {
             blocks: pools.iter().map(|pool| pool.blocks).min().unwrap_or(Blocks::ZERO),
-            pool_bytes: least(|pool| pool.pool_bytes),
-            available_bytes: least(|pool| pool.available_bytes),
-            step_us: pools.iter().map(|pool| pool.step_us).max().unwrap_or(0),
+            pool_bytes: most(|pool| pool.pool_bytes),
+            available_bytes: pools.iter().map(|pool| pool.available_bytes).min().unwrap_or(0),
+            step_us: most(|pool| pool.step_us),
         }
     }
 }

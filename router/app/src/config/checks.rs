@@ -40,17 +40,6 @@ pub fn idle_variables(idle: &[Idle]) -> impl Iterator<Item = String> {
     idle.iter().map(|Idle { variable, why }| format!("the variable {variable} has no effect: {why}"))
 }
 
-/// Several shards would give the same answers, faster or with more memory: one that fits gives them too.
-pub fn one_shard(num_shard: Option<u32>, sharded: Option<bool>) -> Result<Option<String>, ConfigError> {
-    let asked = match (num_shard, sharded) {
-        (Some(0), _) => return Err(ConfigError::Zero { flag: "--num-shard" }),
-        (Some(shards), _) if shards > 1 => format!("--num-shard {shards}"),
-        (None, Some(true)) => "--sharded true".to_owned(),
-        _ => return Ok(None),
-    };
-    Ok(Some(format!("{asked} has no effect: this version holds a model in one shard, on one device")))
-}
-
 /// A method of another server loses nothing when it is left out.
 pub fn idle_quantize(method: Option<Quantize>) -> Option<String> {
     method.and_then(Quantize::idle).map(|why| format!("--quantize has no effect: {why}"))

@@ -59,6 +59,15 @@ pub enum ConfigError {
     GroupAboveRows { group: u32, rows: u32 },
     #[error("--max-batch-total-tokens is more than 4 billion tokens when rounded up to whole blocks; lower it")]
     PoolTooLarge,
+    #[error(
+        "--num-shard {shards} is more than the {gpus} GPUs that this process may use; lower it, show more of them with \
+         CUDA_VISIBLE_DEVICES, or compute on the CPU with --device cpu"
+    )]
+    ShardsAboveGpus { shards: u32, gpus: u32 },
+    #[error(
+        "--sharded true asks for several shards, but {found}; say how many with --num-shard, or leave out --sharded"
+    )]
+    NothingToShard { found: String },
     #[error("--what-if {given}: {reason}")]
     WhatIf { given: String, reason: String },
     #[error("--waiting-served-ratio {given} must be a number between 0 and 1000")]

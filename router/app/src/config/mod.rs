@@ -6,6 +6,7 @@
 pub mod bench;
 mod checks;
 mod error;
+mod ranks;
 mod simulate;
 mod what_if;
 
@@ -28,6 +29,7 @@ use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
     Command, Device, Dtype, FakeFlags, Flags, Origins, Quantize, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
+    ShardFlags,
 };
 
 /// What a command runs with.
@@ -57,15 +59,22 @@ pub struct ModelSource {
     pub hub_token: Option<Secret>,
 }
 
-/// How the shard's process is started. `None`: the shard's own default.
+/// How the shards' processes are started. `None`: the shard's own default.
 #[derive(Debug)]
 pub struct ShardConfig {
+    /// That hold the model together; at least one.
+    pub ranks: u32,
+    /// Where they meet.
+    pub master_addr: String,
+    /// `None`: any free one.
+    pub master_port: Option<u16>,
     pub python: Option<PathBuf>,
     pub dtype: Dtype,
     /// `None`: weights have the type `dtype`.
     pub quantize: Option<&'static str>,
     pub device: Device,
     pub block_size: Option<Tokens>,
+    /// Of all ranks together.
     pub num_threads: u32,
     /// Of a GPU, for everything together.
     pub memory_fraction: f32,
@@ -182,9 +191,11 @@ pub struct LogConfig {
 
 /// Checks everything that can be known before anything starts.
 pub fn check(flags: Flags) -> Result<Config, ConfigError> {
-    let Flags { command, origins, idle_variables } = flags;
+    let Flags { command, origins, idle_variables, visible_gpus } = flags;
     match command {
-        Command::Serve(flags) => check_serve(*flags, &origins, &idle_variables).map(Config::Serve),
+        Command::Serve(flags) => {
+            check_serve(*flags, &origins, &idle_variables, visible_gpus.as_deref()).map(Config::Serve)
+        }
         Command::Router(flags) => check_router(*flags, &origins, &idle_variables).map(Config::Router),
         Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
         Command::Bench(flags) => bench::check(*flags).map(Box::new).map(Config::Bench),
@@ -202,17 +213,23 @@ impl Config {
     }
 }
 
-fn check_serve(flags: ServeFlags, origins: &Origins, idle: &[Idle]) -> Result<ServeConfig, ConfigError> {
+fn check_serve(
+    flags: ServeFlags,
+    origins: &Origins,
+    idle: &[Idle],
+    visible_gpus: Option<&str>,
+) -> Result<ServeConfig, ConfigError> {
     let mut warnings = checks::foreign(&flags.foreign.given)?;
     warnings.extend(checks::idle_variables(idle));
     warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
     warnings.extend(checks::idle_quantize(flags.shard.quantize));
-    warnings.extend(checks::one_shard(flags.shard.num_shard, flags.shard.sharded)?);
     checks::model_exists(&flags.model.model_id)?;
     checks::at_least_one("--block-size", flags.shard.block_size)?;
     checks::threads(flags.shard.num_threads)?;
     checks::file_exists("--python", flags.shard.python.as_deref())?;
     checks::socket_path_fits(flags.shard.shard_uds_path.as_deref())?;
+    let ShardFlags { num_shard, sharded, device, .. } = flags.shard;
+    let ranks = ranks::settle(num_shard, sharded, device, || ranks::count_gpus(visible_gpus))?;
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let model = ModelSource {
         model_id: flags.model.model_id,
@@ -222,6 +239,9 @@ fn check_serve(flags: ServeFlags, origins: &Origins, idle: &[Idle]) -> Result<Se
         hub_token: flags.model.hf_token,
     };
     let shard = ShardConfig {
+        ranks,
+        master_addr: flags.shard.master_addr,
+        master_port: flags.shard.master_port,
         python: flags.shard.python,
         dtype: flags.shard.dtype,
         quantize: flags.shard.quantize.and_then(Quantize::name),

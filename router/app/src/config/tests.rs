@@ -177,11 +177,13 @@ fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
 }
 
 #[test]
-fn more_shards_than_one_are_a_warning() {
-    for words in ["--num-shard 2", "--sharded true", "-tp 4"] {
-        let warnings = warnings(words);
-        assert!(warnings.len() == 1 && warnings[0].contains("has no effect: this version holds a model in one shard"));
+fn ranks_are_as_many_as_was_said_in_any_servers_words() {
+    for (words, ranks) in [("--num-shard 2 --device cpu", 2), ("-tp 4 --device cpu", 4), ("--device cpu", 1)] {
+        let config = serve(words);
+        assert_eq!((config.shard.ranks, config.service.warnings.len()), (ranks, 0), "{words}");
     }
+    let meeting = serve("--num-shard 2 --master-addr localhost --master-port 29500").shard;
+    assert_eq!((meeting.master_addr.as_str(), meeting.master_port), ("localhost", Some(29500)));
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub use origins::{Origin, Origins, Setting};
 use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
-pub use serve::{Device, Dtype, Quantize, RopeScaling, ServeFlags};
+pub use serve::{Device, Dtype, Quantize, RopeScaling, ServeFlags, ShardFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use surface::SurfaceFlags;
@@ -69,11 +69,14 @@ pub struct Flags {
     /// Variables that are set and change nothing.
     #[arg(skip)]
     pub idle_variables: Vec<Idle>,
+    /// Which GPUs shards may use, if a variable says so.
+    #[arg(skip)]
+    pub visible_gpus: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start the model's shard and serve it over HTTP.
+    /// Start the model's shards and serve it over HTTP.
     Serve(Box<ServeFlags>),
     /// Serve over HTTP with shards that run elsewhere, or with a fake one.
     Router(Box<RouterFlags>),
@@ -115,7 +118,8 @@ fn flags(
     let below = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     let (command, matches) = below.unwrap_or((command, matches));
     let origins = Origins::of(command, matches, words);
-    Flags { command: asked, origins, idle_variables: variables::idle() }.with_implied(program)
+    let (idle_variables, visible_gpus) = (variables::idle(), variables::visible_gpus());
+    Flags { command: asked, origins, idle_variables, visible_gpus }.with_implied(program)
 }
 
 /// The command with every variable's name in its help, and no variable's value: some are secrets.

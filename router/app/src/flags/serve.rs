@@ -64,13 +64,20 @@ pub struct ModelFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shard")]
 pub struct ShardFlags {
-    /// Shards that hold the model together. This version runs one: a warning says so to whoever asks for more.
-    /// SageMaker's variable SM_NUM_GPUS is read too.
+    /// Processes that hold the model together, each with a part of every layer on a GPU of its own, or on its share of
+    /// --num-threads. Default: one for each GPU that CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES shows, or that is
+    /// there; 1 on a CPU. SageMaker's variable SM_NUM_GPUS is read too.
     #[arg(long, visible_alias = "tensor-parallel-size", env, value_name = "SHARDS")]
     pub num_shard: Option<u32>,
-    /// `true` asks for more than one shard.
+    /// `true`: it is an error if there would be only one shard. `false`: one, unless --num-shard says more.
     #[arg(long, env, value_name = "BOOL", hide_short_help = true)]
     pub sharded: Option<bool>,
+    /// Address at which several shards meet: one of this machine that all of them reach.
+    #[arg(long, env, value_name = "HOST", default_value = "127.0.0.1", hide_short_help = true)]
+    pub master_addr: String,
+    /// Port at which they meet. Default: a free one.
+    #[arg(long, env, value_name = "PORT", hide_short_help = true)]
+    pub master_port: Option<u16>,
     /// Type of weights and KV cache; `auto` is bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
     #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
     pub dtype: Dtype,
@@ -98,14 +105,14 @@ pub struct ShardFlags {
     /// How many times the trained positions a sequence may have. Default: 1.
     #[arg(long, env, value_name = "TIMES", value_parser = factor)]
     pub rope_factor: Option<f32>,
-    /// CPU threads of the shard. OMP_NUM_THREADS is read too. Default: all cores.
+    /// CPU threads of all shards together. OMP_NUM_THREADS is read too. Default: all cores.
     #[arg(long, env, value_name = "THREADS")]
     pub num_threads: Option<u32>,
     /// Python interpreter that has headrace_server. Default: the one beside this binary, else the checkout's
     /// .venv/bin/python, else python3 on PATH.
     #[arg(long, env = "HEADRACE_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
-    /// Prefix of the shard's Unix socket; the rank is added (`PREFIX-0`). Default: a fresh private directory.
+    /// Prefix of the shards' Unix sockets; the rank is added (`PREFIX-0`). Default: a fresh private directory.
     #[arg(long, env, value_name = "PREFIX")]
     pub shard_uds_path: Option<PathBuf>,
 }

@@ -49,7 +49,7 @@ pub const INHERITED: &[(&str, &str)] = &[
     ("HF_HUB_OFFLINE", "the hub's client"),
     ("HF_HUB_USER_AGENT_ORIGIN", "the hub's client"),
     ("HF_ENDPOINT, HF_HOME, HF_HUB_CACHE", "the hub's client"),
-    ("CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES", "CUDA"),
+    ("CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES", "CUDA; and the default of --num-shard"),
     ("PYTORCH_TUNABLEOP_ENABLED, PYTORCH_TUNABLEOP_TUNING", "torch"),
 ];
 
@@ -88,6 +88,12 @@ fn others(arg: &Arg) -> &'static [&'static str] {
 
 fn set_among(names: &'static [&'static str]) -> Option<&'static str> {
     names.iter().copied().find(|name| is_set(OsStr::new(name)))
+}
+
+/// Which GPUs shards may use. CUDA's own variable wins; that of the container's runtime may say what CUDA shows then.
+pub fn visible_gpus() -> Option<String> {
+    let set = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"].into_iter().find_map(var_os);
+    set.map(|gpus| gpus.to_string_lossy().into_owned())
 }
 
 /// What is set though it changes nothing.

@@ -152,6 +152,9 @@ fn a_program_that_is_missing_is_an_error_and_no_death() {
 #[test]
 fn the_shard_is_told_what_was_configured_and_nothing_else() {
     let mut config = ShardConfig {
+        ranks: 1,
+        master_addr: "127.0.0.1".to_owned(),
+        master_port: None,
         python: None,
         dtype: Dtype::Auto,
         quantize: None,
@@ -163,7 +166,8 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
         uds_prefix: None,
     };
     let words = |config: &ShardConfig| {
-        let args = shard_arguments(config, Path::new("/m"), Path::new("/s-0"), 0, 1);
+        let place = Place { rank: 0, socket: Path::new("/s-0"), port: (config.ranks > 1).then_some(7000) };
+        let args = shard_arguments(config, Path::new("/m"), place);
         args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     };
     let start = "-m headrace_server serve --model-dir /m --uds-path /s-0 --rank 0 --world-size 1 --device auto \
@@ -181,4 +185,7 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
     let end = "--uds-owner user --dtype bfloat16 --quantize int8 --cuda-memory-fraction 0.5 --rope-scaling dynamic --rope-factor 2 \
                --block-size 16 --json-output";
     assert!(words(&config).ends_with(end), "{}", words(&config));
+    config.ranks = 4;
+    let meeting = "--world-size 4 --master-addr 127.0.0.1 --master-port 7000 --device auto --num-threads 1 ";
+    assert!(words(&config).contains(meeting), "{}", words(&config));
 }

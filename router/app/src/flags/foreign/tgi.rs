@@ -6,7 +6,6 @@ use super::Verdict::{self, NoEffect};
 
 pub const HEADING: &str = "Known from Text Generation Inference";
 
-const ONE_PROCESS: Verdict = NoEffect("one shard has no peers to meet");
 const NO_WATERMARK: Verdict = NoEffect("answers are not watermarked, and a request that asks for it is refused");
 const NO_NGROK: Verdict = NoEffect("no tunnel is opened; run one beside the server");
 
@@ -19,8 +18,6 @@ pub const FLAGS: &[Foreign] = &[
     row("disable-custom-kernels", "DISABLE_CUSTOM_KERNELS", Switch, NoEffect("the shard picks its kernels by device")),
     row("cuda-graphs", "CUDA_GRAPHS", Value, NoEffect("graphs are not captured in this version")).unless(&["0"]),
     row("weights-cache-override", "WEIGHTS_CACHE_OVERRIDE", Value, NoEffect("--cache-dir says where converted models are kept, --huggingface-hub-cache where downloads are")),
-    row("master-addr", "MASTER_ADDR", Value, ONE_PROCESS),
-    row("master-port", "MASTER_PORT", Value, ONE_PROCESS),
     row("watermark-gamma", "WATERMARK_GAMMA", Value, NO_WATERMARK),
     row("watermark-delta", "WATERMARK_DELTA", Value, NO_WATERMARK),
     row("usage-stats", "USAGE_STATS", Value, NoEffect("nothing is ever reported to anyone")).unless(&["off"]),

@@ -7,7 +7,7 @@ use super::Verdict::{self, NoEffect, NotAvailable};
 
 pub const HEADING: &str = "Known from vLLM";
 
-const ONE_SHARD: Verdict = NoEffect("this version holds a model in one shard, in one process");
+const ONE_SHARD: Verdict = NoEffect("a model is split over the ranks of --num-shard, in no other way");
 const UNQUANTIZED: Verdict = NoEffect(
     "weights are kept in the type of --dtype, which takes more memory and loses nothing; on a CPU --quantize int8 or int4 \
      makes them smaller",
