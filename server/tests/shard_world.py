@@ -13,6 +13,7 @@ from timed_device import TimedDevice
 from headrace_kernels.decoder import StepInputs, StepOutputs, Times
 from headrace_server.compute.on_cpu import CpuCompute
 from headrace_server.compute.on_torch import TorchCompute, TorchOptions
+from headrace_server.distributed.collective import Alone
 from headrace_server.flags import ServeFlags, parse_serve
 from headrace_server.load import load_runner, on_torch
 from headrace_server.memory import Limits
@@ -36,7 +37,7 @@ def load(directory: Path, *flags: str, dtype: str = "float32") -> Runner:
 def load_on_torch(directory: Path) -> Runner:
     """The same as it runs on a GPU, on the CPU."""
     parsed = _flags(directory)
-    return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu"))
+    return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu", Alone()))
 
 
 def load_on_device(directory: Path, device: TimedDevice | None = None) -> Runner:
@@ -78,7 +79,7 @@ class World:
     def __init__(self, runner: Runner, *, max_rows: int = 16, max_total_tokens: int = 0, seed: int = 0) -> None:
         self.runner = runner
         num_blocks = max_rows * -(-(max_total_tokens or runner.config.max_positions) // BLOCK_SIZE)
-        warm_up(runner, Limits(max_rows, 16, max_total_tokens, num_blocks))
+        self._warm_up(Limits(max_rows, 16, max_total_tokens, num_blocks))
         while runner.improve():
             pass
         self.free = list(range(num_blocks))
@@ -142,6 +143,9 @@ class World:
             assert result.error is None, result.error
             assert not result.row_errors, result.row_errors
         return {row: self.rows[row].answer for row in prompts}
+
+    def _warm_up(self, limits: Limits) -> None:
+        warm_up(self.runner, limits)
 
     def forget(self, row: int) -> None:
         """The request is over; its blocks are free."""

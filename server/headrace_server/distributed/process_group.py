@@ -35,6 +35,8 @@ class ProcessGroup:
         self.world_size = world_size
         self._lifeline = lifeline
         on_gpu = device.type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(device)
         with _others_may_be_gone():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if on_gpu else "gloo",

@@ -1,0 +1,205 @@
+"""Ranks in processes of their own, held by a pipe each: the same call to all, and what each made of it.
+
+They are forked from a server that has torch loaded already, meet once, and then load one model after the other.
+"""
+
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shard_world import BLOCK_SIZE, World
+
+from headrace_server.memory import Limits
+from headrace_server.models.config import ModelConfig
+from headrace_server.models.registry import read_config
+from headrace_server.step import Filter, Step, StepResult
+
+PATIENCE = 60.0  # seconds for an answer; the machine may be busy
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["ranks_world", "headrace_server.compute.on_torch", "headrace_server.distributed.join"])
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a call raised."""
+
+    kind: str
+    text: str
+
+
+class Ranks:
+    """All ranks of one model. A context manager: their processes are gone after it."""
+
+    def __init__(self, world_size: int, folder: Path) -> None:
+        """`folder`: for what they write to standard error."""
+        port = _free_port()
+        self.logs = [folder / f"rank-{rank}" for rank in range(world_size)]
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for rank in range(world_size):
+            mine, theirs = CONTEXT.Pipe()
+            process = CONTEXT.Process(target=_serve, args=(rank, world_size, port, theirs, self.logs[rank]))
+            process.start()
+            theirs.close()
+            self.pipes.append(mine)
+            self.processes.append(process)
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def each(self, calls: list[tuple[Any, ...]]) -> list[Any]:
+        """calls[r] is rank r's: a name of `_Rank` and its arguments. What all returned, or `Raised`."""
+        for pipe, call in zip(self.pipes, calls, strict=True):
+            pipe.send(call)
+        return [self.answer(rank) for rank in range(len(calls))]
+
+    def all(self, *call: Any) -> list[Any]:
+        """The same call to all."""
+        return self.each([call] * len(self.pipes))
+
+    def answer(self, rank: int) -> Any:
+        pipe = self.pipes[rank]
+        assert pipe.poll(PATIENCE), f"rank {rank} does not answer; it wrote:\n{self.logs[rank].read_text()}"
+        return pipe.recv()
+
+    def load(self, directory: Path) -> "SplitRunner":
+        for answer in self.all("load", directory):
+            assert answer is None, answer
+        return SplitRunner(self, read_config(directory))
+
+    def wait_until_gone(self, limit: float) -> list[int | None]:
+        """Exit codes of all."""
+        deadline = time.monotonic() + limit
+        for process in self.processes:
+            process.join(max(deadline - time.monotonic(), 0))
+        return [process.exitcode for process in self.processes]
+
+
+class SplitRunner:
+    """A Runner as `World` sees it: steps go to all ranks, rank 0's results come back."""
+
+    def __init__(self, ranks: Ranks, config: ModelConfig) -> None:
+        self.ranks = ranks
+        self.config = config
+
+    def warm_up(self, limits: Limits) -> None:
+        answers = self.ranks.all("warm_up", limits)
+        assert not any(isinstance(answer, Raised) for answer in answers), answers
+
+    def execute(self, step: Step) -> StepResult:
+        first, *others = self.ranks.all("execute", step)
+        assert isinstance(first, StepResult), first
+        assert all(
+            other.error == first.error and other.row_errors.keys() <= first.row_errors.keys() for other in others
+        )
+        return first
+
+    def improve(self) -> bool:
+        return self.ranks.all("improve")[0]
+
+    def filter(self, row: int, epoch: int) -> None:
+        self.ranks.all("filter", Filter(np.array([row]), np.array([epoch])))
+
+
+class SplitWorld(World):
+    """A router's bookkeeping around several ranks."""
+
+    def _warm_up(self, limits: Limits) -> None:
+        self.runner.warm_up(limits)
+
+
+class _Rank:
+    """What a rank's process does when it is called."""
+
+    def __init__(self, collective: Any) -> None:
+        self._collective = collective
+        self.runner: Any = None
+
+    def load(self, directory: Path) -> None:
+        from headrace_server.flags import parse_serve
+        from headrace_server.load import on_torch
+        from headrace_server.runner import Runner
+
+        words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1"]
+        parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE)])
+        self.runner = Runner(on_torch(parsed, read_config(directory), "float32", "cpu", self._collective))
+
+    def warm_up(self, limits: Limits) -> Any:
+        from headrace_server.warmup import warm_up
+
+        return warm_up(self.runner, limits)
+
+    def execute(self, step: Step) -> StepResult:
+        return self.runner.execute(step)
+
+    def improve(self) -> bool:
+        return self.runner.improve()
+
+    def filter(self, ended: Filter) -> None:
+        self.runner.filter(ended)
+
+    def agree(self, act: int, number: int, wanted: bool) -> bool:
+        from headrace_server.distributed.collective import Act
+
+        return self.runner.agree(Act(act), number, wanted=lambda: wanted)
+
+    def have_memory(self, available: int) -> None:
+        """As if there were only so many bytes."""
+        self.runner.compute.available = lambda: (available, 1.0)
+
+    def lose_logits(self) -> None:
+        """As if the model's logits were no numbers."""
+        logits = self.runner.compute.model.logits
+        self.runner.compute.model.logits = lambda hidden: logits(hidden) * float("nan")
+
+    def break_down(self) -> None:
+        """As if the next forward pass found no memory here."""
+
+        def fail(*_: Any) -> None:
+            raise MemoryError("no memory is left")
+
+        self.runner.compute.launch = fail
+
+
+def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -> None:
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+    import torch
+
+    from headrace_server.distributed.join import join
+    from headrace_server.distributed.rendezvous import Rendezvous
+
+    torch.set_num_threads(1)
+    place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
+    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None))
+    while True:
+        try:
+            name, *arguments = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        pipe.send(_outcome(lambda: getattr(me, name)(*arguments)))  # noqa: B023 (called at once)
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        return Raised(type(error).__name__, str(error))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

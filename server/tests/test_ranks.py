@@ -1,0 +1,138 @@
+"""Several ranks are one model: the tokens of one rank, also when rows come, go and come back; and one fate."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks_world import Raised, Ranks, SplitWorld
+from shard_world import GREEDY, World, load_on_torch, random_tokens
+from test_architectures import ARCHITECTURES
+from tiny_models import TinyModel, save
+
+from headrace_server.distributed.collective import Act
+from headrace_server.memory import Limits
+
+# Heads that ranks can't share evenly: with 4 ranks one of them holds none.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    **ARCHITECTURES,
+    "three-kv-heads": ("Llama", {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96}),
+}
+PROMPTS = {row: random_tokens(length, seed=row) for row, length in ((0, 20), (3, 1), (5, 17))}
+TOKENS = 6
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=lambda count: f"{count} ranks")
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    with Ranks(request.param, tmp_path_factory.mktemp("ranks")) as ranks:
+        yield ranks
+
+
+@pytest.fixture
+def two(tmp_path: Path, tiny_llama: TinyModel) -> Iterator[Ranks]:
+    """For tests that end them."""
+    with Ranks(2, tmp_path) as ranks:
+        yield ranks
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: save(kind, root / name, **changes).directory for name, (kind, changes) in MODELS.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_answers_are_those_of_one_rank(name: str, ranks: Ranks, directories: dict[str, Path]) -> None:
+    alone = World(load_on_torch(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
+    assert SplitWorld(ranks.load(directories[name])).generate(PROMPTS, TOKENS, chunk=8) == alone
+
+
+def test_a_row_that_was_preempted_and_one_that_was_cancelled_disturb_nobody(
+    ranks: Ranks, tiny_llama: TinyModel
+) -> None:
+    world = SplitWorld(ranks.load(tiny_llama.directory))
+    expected = tiny_llama.greedy(PROMPTS[0], 10)
+    world.generate(PROMPTS, 4, chunk=8)
+    for epoch, row in enumerate(PROMPTS, start=1):
+        if row != 5:
+            world.runner.filter(row, epoch)
+            world.forget(row)
+    so_far = PROMPTS[0] + expected[:4]
+    world.step(new={7: (so_far, GREEDY)}, generated={7: 4}, chunks={7: 9}, decodes=[5])
+    world.step(chunks={7: len(so_far) - 9}, decodes=[5])
+    while len(world.rows[7].answer) < 10:
+        world.step(decodes=[7, 5])
+    assert world.rows[7].answer == expected
+    assert world.rows[5].answer == tiny_llama.greedy(PROMPTS[5], len(world.rows[5].answer))
+
+
+def test_what_a_message_makes_impossible_fails_on_all_ranks_alike(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    world = SplitWorld(ranks.load(tiny_llama.directory))
+    result = world.step(new={0: ([1, 2, 400], GREEDY), 1: (PROMPTS[5], GREEDY)}, chunks={0: 3, 1: len(PROMPTS[5])})
+    assert list(result.row_errors) == [0]
+    assert "token id 400" in result.row_errors[0]
+    assert list(world.step(decodes=[0, 1]).row_errors) == [0]
+    assert world.rows[1].answer == tiny_llama.greedy(PROMPTS[5], 2)
+
+
+def test_logits_that_are_no_numbers_fail_the_row_in_every_step(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    """Only rank 0 sees them, so the row stays in the batch on all ranks until the router takes it out."""
+    world = SplitWorld(ranks.load(tiny_llama.directory))
+    ranks.all("lose_logits")
+    for result in (world.step(new={0: (PROMPTS[5], GREEDY)}, chunks={0: 17}), world.step(decodes=[0])):
+        assert result.error is None
+        assert "not finite" in result.row_errors[0]
+
+
+def test_the_pool_is_as_large_as_the_rank_with_least_memory_allows(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    ranks.load(tiny_llama.directory)
+    world_size = len(ranks.pipes)
+    block_bytes = 16 * 2 * 3 * 16 * 4  # tokens · keys and values · layers · a head · float32: one KV head a rank
+    plenty, little = 100 * block_bytes, 40 * block_bytes
+    ranks.each([("have_memory", little if rank == 1 else plenty) for rank in range(world_size)])
+    reports = ranks.all("warm_up", Limits(16, 16, 64, None))
+    assert [report.num_blocks for report in reports] == [40] * world_size
+    ranks.each([("have_memory", 3 * block_bytes if rank == 1 else plenty) for rank in range(world_size)])
+    refusals = ranks.all("warm_up", Limits(16, 16, 64, None))
+    assert {refusal.kind for refusal in refusals} == {"CapacityError"}
+    assert "lower --max-total-tokens" in refusals[1].text
+    assert "another rank has too little memory" in refusals[0].text
+
+
+def test_a_rank_leaves_a_message_behind_that_the_others_never_got(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    """A router died after it had reached rank 0 alone; the next one reaches all."""
+    ranks.load(tiny_llama.directory)
+    later = ("agree", Act.STEP, 8, True)
+    ranks.pipes[0].send(("agree", Act.STEP, 7, False))
+    for pipe in ranks.pipes[1:]:
+        pipe.send(later)
+    assert ranks.answer(0) is False
+    ranks.pipes[0].send(later)
+    assert [ranks.answer(rank) for rank in range(len(ranks.pipes))] == [True] * len(ranks.pipes)
+
+
+def test_a_rank_that_fails_alone_ends_with_its_reason_and_takes_the_others_along(
+    two: Ranks, tiny_llama: TinyModel
+) -> None:
+    world = SplitWorld(two.load(tiny_llama.directory))
+    two.each([("filter", None), ("break_down",)])
+    with pytest.raises((EOFError, ConnectionResetError)):
+        world.generate(PROMPTS, 2)
+    assert two.wait_until_gone(5) == [3, 1]
+    assert two.logs[1].read_text().splitlines()[-1].startswith("error: unexpected MemoryError: no memory is left")
+    assert "rank 1 failed: unexpected MemoryError: no memory is left" in two.logs[0].read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_killed_takes_idle_ones_along_within_5_seconds(victim: int, two: Ranks) -> None:
+    assert (
+        two.all("agree_is_unknown")
+        == [Raised("AttributeError", "'_Rank' object has no attribute 'agree_is_unknown'")] * 2
+    )
+    began = time.monotonic()
+    two.processes[victim].kill()
+    codes = two.wait_until_gone(5)
+    assert time.monotonic() - began < 5
+    assert codes[1 - victim] == 3
+    assert f"error: rank {victim} is gone" in two.logs[1 - victim].read_text()
