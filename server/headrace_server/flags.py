@@ -25,6 +25,7 @@ class ServeFlags:
     rank: int
     world_size: int
     local_rank: int  # among the ranks on this machine
+    local_world_size: int  # ranks on this machine
     rendezvous: Rendezvous | None  # where the ranks meet; None: this one is alone
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
     quantize: str | None  # how weights are made smaller on a CPU; None: they have the type dtype
@@ -66,6 +67,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         rank=arguments.rank,
         world_size=arguments.world_size,
         local_rank=arguments.rank if arguments.local_rank is None else arguments.local_rank,
+        local_world_size=arguments.local_world_size or arguments.world_size,
         rendezvous=_rendezvous(arguments),
         dtype=arguments.dtype,
         quantize=arguments.quantize,
@@ -126,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rank", type=int, default=0, help="this shard's place among those that hold one model (default 0)")
     add("--world-size", type=int, default=1, help="shards that hold one model together (default 1)")
     add("--local-rank", type=int, help="its place among those on this machine: which GPU it takes (default: the rank)")
+    add("--local-world-size", type=int, help="ranks on this machine, which share its memory (default: all)")
     add("--master-addr", default="127.0.0.1", help="where rank 0 is, for the ranks to meet (default %(default)s)")
     add("--master-port", type=int, help="port on which rank 0 waits for the others")
     add(

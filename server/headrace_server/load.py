@@ -83,7 +83,7 @@ def on_torch(
     device: Device
     if device_name == "cpu":
         torch.set_num_threads(flags.num_threads)
-        device = HostDevice()
+        device = HostDevice(flags.local_world_size)
     else:
         from headrace_server.devices.cuda import CudaDevice
 

@@ -34,7 +34,7 @@ LAYERS = (
     ("serve",),
     ("prepare",),
     ("profile",),
-    ("main", "text_generation_server"),
+    ("main", "text_generation_server", "torchrun", "ray"),
     ("__main__",),
 )
 OUTSIDE = {"", "pb"}  # the package itself has a version and a docstring; pb is generated

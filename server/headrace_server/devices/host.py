@@ -29,13 +29,17 @@ class HostMark:
 class HostDevice:
     """See `Device`."""
 
+    def __init__(self, sharers: int = 1) -> None:
+        """`sharers`: processes like this one on the machine."""
+        self._sharers = sharers
+
     torch_device = torch.device("cpu")
     overlaps = False
     records = False
 
     def memory(self, fraction: float) -> Memory:
         """`fraction` is a GPU's."""
-        return Memory(available_bytes(), CPU_SHARE)
+        return Memory(available_bytes(), CPU_SHARE / self._sharers)
 
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
