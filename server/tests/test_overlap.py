@@ -8,14 +8,27 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from shard_world import BLOCK_SIZE, GREEDY, NO_ROWS, World, load, load_on_device, on_logits, random_tokens
+import torch
+from shard_world import (
+    BLOCK_SIZE,
+    GREEDY,
+    NO_ROWS,
+    World,
+    load,
+    load_on_device,
+    load_on_torch,
+    on_logits,
+    random_tokens,
+)
 from timed_device import TimedDevice
 from tiny_models import TinyModel
 
 from headrace_server.compute.graphs import graph_sizes
+from headrace_server.compute.on_torch import TorchCompute
 from headrace_server.memory import Limits
 from headrace_server.model_thread import Later, ModelThread
 from headrace_server.runner import IMPOSSIBLE, Landing, Runner
+from headrace_server.sampling.on_gpu import DeviceSampler
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import NewRow, Step
 from headrace_server.warmup import warm_up
@@ -62,6 +75,34 @@ def test_the_next_step_is_launched_before_the_last_has_landed(world: World, tiny
         for row, token in zip(PROMPTS, land().token_ids.tolist(), strict=True):
             answers[row].append(token)
     assert answers == {row: tiny_llama.greedy(prompt, 6) for row, prompt in PROMPTS.items()}
+
+
+def test_penalties_know_the_tokens_of_steps_that_have_not_landed(
+    tiny_llama: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's sampler counts them itself; the tokens are those of steps that each wait for the last."""
+    parameters = (
+        SamplingParameters(temperature=0.9, seed=3, frequency_penalty=1.5, top_p=0.95),
+        SamplingParameters(repetition_penalty=1.5, presence_penalty=3.0),
+    )
+    new = {row: (prompt, parameters[row]) for row, prompt in PROMPTS.items()}
+    waiting = World(load_on_torch(tiny_llama.directory), max_rows=2)
+    waiting.step(new=new, chunks={0: 7, 1: 9})
+    waiting.step(chunks={0: 13}, decodes=[1])
+    for _ in range(4):
+        waiting.step(decodes=[0, 1])
+
+    def on_gpu(compute: TorchCompute, max_rows: int) -> DeviceSampler:
+        return DeviceSampler(max_rows, compute.config.vocab_size, torch.device("cpu"))
+
+    monkeypatch.setattr(TorchCompute, "_new_sampler", on_gpu)
+    world = World(load_on_device(tiny_llama.directory), max_rows=2)
+    world.step(new=new, chunks={0: 7, 1: 9})
+    world.step(chunks={0: 13}, decodes=[1])
+    for land in [decode(world, 0, 1) for _ in range(4)]:
+        for row, token in enumerate(land().token_ids.tolist()):
+            world.rows[row].tokens.append(token)
+    assert [world.rows[row].answer for row in PROMPTS] == [waiting.rows[row].answer for row in PROMPTS]
 
 
 def test_decode_steps_are_replayed_with_padding(world: World, device: TimedDevice, tiny_llama: TinyModel) -> None:
