@@ -44,6 +44,13 @@ class Fields:
             raise self.error(name, f"is {value!r}; it must be an integer, at least 0")
         return value
 
+    def whole(self, name: str, default: int) -> int:
+        """An integer of either sign."""
+        value = self._get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(name, f"is {value!r}; it must be an integer")
+        return value
+
     def integer(self, name: str, default: int | None = None) -> int:
         """A positive integer; without a default the field must be there."""
         value = self._get(name, default)

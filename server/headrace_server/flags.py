@@ -12,7 +12,7 @@ from headrace_server.errors import ConfigError
 from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
 DTYPES = ("float32", "bfloat16", "float16")
-QUANTIZATIONS = ("int8", "int4")
+QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq")
 DEVICES = ("auto", "cpu", "cuda")
 
 

@@ -69,14 +69,15 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
 def on_torch(
     flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str, collective: Collective
 ) -> Compute:
-    if flags.quantize is not None:
-        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name, device_name)}")
+    if flags.quantize in ("int8", "int4") and device_name == "cpu":
+        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
     import torch
 
     from headrace_server.attention.paged import PagedAttention
     from headrace_server.compute.on_torch import TorchCompute, TorchOptions
     from headrace_server.devices.host import HostDevice
     from headrace_server.models.registry import model_class
+    from headrace_server.quantization.method import quantization_method
     from headrace_server.weights.safetensors import Checkpoint
 
     dtype = getattr(torch, dtype_name)
@@ -91,8 +92,9 @@ def on_torch(
     place = device.torch_device
     split = Split.of(config, collective.rank, collective.world_size)
     backend = PagedAttention(len(split.kv_heads), config.head_dim, _block_size(flags, config, place.type), place)
+    method = quantization_method(config.quantization, flags.quantize, place)
     with Checkpoint(flags.model_dir, dtype, place, config.sizes) as checkpoint:
-        model = model_class(config)(config, split, checkpoint, backend, place, collective)
+        model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
     return TorchCompute(model, backend, dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs))
 
 
@@ -112,11 +114,9 @@ def _decoder_can(config: ModelConfig) -> bool:
     return config.head_dim <= MOST_HEAD_DIM and len(windows) <= MOST_WINDOWS
 
 
-def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str, device: str) -> str:
+def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str) -> str:
     if flags.rendezvous is not None:
         return "only a shard that is alone computes with such weights; use --num-shard 1, or leave it out"
-    if device != "cpu":
-        return "only a CPU computes with such weights; leave it out"
     if not _decoder_can(config):
         return "the C++ kernels can't compute this model; leave it out"
     if dtype not in CPU_TYPES:

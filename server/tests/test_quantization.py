@@ -17,6 +17,7 @@ from headrace_kernels.quantized_linear import Kind, QuantizedWeight, dequantize
 from headrace_server import load as loading
 from headrace_server.compute.on_cpu import CpuCompute
 from headrace_server.errors import ConfigError, WeightsError
+from headrace_server.quantization.method import quantization_method
 from headrace_server.runner import Runner
 from headrace_server.weights.index import SOURCE_BLOCKS, SOURCE_LINK
 from headrace_server.weights.source_blocks import SourceTensor, table_document
@@ -176,10 +177,11 @@ def test_blocks_of_another_shape_are_named(gguf: Gguf) -> None:
         load(gguf.directory, "--quantize", "int8")
 
 
-def test_only_a_cpu_quantizes(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_device", lambda wanted, local_rank: "meta")
-    with pytest.raises(ConfigError, match="--quantize int8: only a CPU computes with such weights; leave it out"):
-        load(model.directory, "--quantize", "int8")
+def test_what_the_other_kind_of_device_computes_with_is_refused(model: TinyModel) -> None:
+    with pytest.raises(ConfigError, match="--quantize fp8: only a GPU computes with such weights; on a CPU take int8"):
+        load(model.directory, "--quantize", "fp8")
+    with pytest.raises(ConfigError, match="--quantize int4: only a CPU computes with such weights; take int8, fp8"):
+        quantization_method(None, "int4", torch.device("cuda"))
 
 
 def test_float16_is_refused(model: TinyModel) -> None:

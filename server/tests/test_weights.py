@@ -101,8 +101,8 @@ def test_quantized_weights_without_their_method_are_refused(model_dir: Path) -> 
     with pytest.raises(WeightsError, match=r"is I8; weights must be floating-point"):
         load(model_dir)
     config = json.loads((model_dir / "config.json").read_text())
-    (model_dir / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))
-    with pytest.raises(HeadraceError, match="quantization 'awq' is not supported"):
+    (model_dir / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "eetq"}}))
+    with pytest.raises(HeadraceError, match="quantization 'eetq' is not supported"):
         load(model_dir)
 
 

@@ -2,7 +2,7 @@
 
 tensor    GPTQ                                   AWQ
 qweight   [in / 8, out] words of 8 inputs        [in, out / 8] words of 8 outputs
-qzeros    [groups, out / 8], each less by one    [groups, out / 8]
+qzeros    [groups, out / 8]                      [groups, out / 8]
 scales    [groups, out]                          [groups, out]
 g_idx     [in]: the group of each input          none: neighbours are a group
 """
@@ -13,18 +13,15 @@ import torch
 from torch import Tensor
 
 from headrace_kernels.checks import ArgumentError
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.int4_matmul.shifts import IN_ORDER
 from headrace_kernels.int4_matmul.weight import Int4Weight
 
 
-def from_gptq(
-    qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor | None, group_size: int, zero_offset: int
-) -> Int4Weight:
-    """zero_offset: what was subtracted from the zeros, 1 in the first version of the format and 0 in the second.
+def from_gptq(qweight: Tensor, zeros: Tensor, scales: Tensor, g_idx: Tensor | None, group_size: int) -> Int4Weight:
+    """zeros: unpacked, and what the format subtracted added again. g_idx: None where neighbours are a group.
 
     Inputs whose groups are not neighbours ("act-order") are sorted by group; `order` says where they were.
     """
-    zeros = unpack_columns(qzeros, IN_ORDER) + zero_offset
     if g_idx is None or _neighbours(g_idx, group_size):
         return Int4Weight(qweight.contiguous(), scales.contiguous(), zeros, group_size)
     order = g_idx.argsort(stable=True)
@@ -34,10 +31,9 @@ def from_gptq(
     return Int4Weight(pack_rows(nibbles[order]), scales.contiguous(), zeros, group_size, order.to(torch.int32))
 
 
-def from_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor, group_size: int) -> Int4Weight:
-    """Each word of outputs becomes nibbles in eight words of inputs."""
-    nibbles = unpack_columns(qweight, AWQ)
-    return Int4Weight(pack_rows(nibbles), scales.contiguous(), unpack_columns(qzeros, AWQ), group_size)
+def from_awq(nibbles: Tensor, zeros: Tensor, scales: Tensor, group_size: int) -> Int4Weight:
+    """Both unpacked: words of outputs become words of inputs."""
+    return Int4Weight(pack_rows(nibbles), scales.contiguous(), zeros, group_size)
 
 
 def unpack_columns(words: Tensor, shifts: Sequence[int]) -> Tensor:
@@ -54,14 +50,6 @@ def pack_rows(nibbles: Tensor) -> Tensor:
     for place, shift in enumerate(IN_ORDER):
         out |= nibbles[place::8].int() << shift
     return out
-
-
-def regroup(weight: Int4Weight, group_size: int) -> Int4Weight:
-    """The same numbers in smaller groups; group_size divides the weight's."""
-    times = weight.group_size // group_size
-    groups = -(-weight.in_features // group_size)
-    scales, zeros = (values.repeat_interleave(times, 0)[:groups] for values in (weight.scales, weight.zeros))
-    return Int4Weight(weight.packed, scales, zeros, group_size, weight.order)
 
 
 def _neighbours(g_idx: Tensor, group_size: int) -> bool:

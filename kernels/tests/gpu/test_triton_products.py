@@ -13,6 +13,7 @@ from headrace_kernels.gpu.launch import launch
 from headrace_kernels.gpu.tiles import tile_place
 from headrace_kernels.int4_matmul import layouts, triton
 from headrace_kernels.int4_matmul.reference import dequantize
+from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
 from headrace_kernels.ops import ArgumentError, Int4Weight, QuantizedRows, int4_matmul, quantize_rows, scaled_matmul
 
 rows = st.sampled_from([0, 1, 3, 16, 17, 40, 70, 130])
@@ -89,10 +90,23 @@ def test_a_row_that_is_not_finite_gives_one_that_is_not_and_no_other(eight):
 groups = st.sampled_from([(32, 96), (64, 192), (128, 256), (128, 200), (1000, 136), (96, 288)])
 
 
+def gptq(
+    qweight: torch.Tensor,
+    qzeros: torch.Tensor,
+    scales: torch.Tensor,
+    g_idx: torch.Tensor | None,
+    group_size: int,
+    zero_offset: int,
+) -> Int4Weight:
+    """Of a checkpoint's tensors."""
+    zeros = layouts.unpack_columns(qzeros, IN_ORDER) + zero_offset
+    return layouts.from_gptq(qweight, zeros, scales, g_idx, group_size)
+
+
 def weight_of(shape: tuple[int, int], outer: int, seed: int) -> Int4Weight:
     group_size, in_features = shape
     nibbles, zeros, scales = packing.draw(in_features, outer * 8, group_size, seed)
-    return layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, None, group_size, 1)
+    return gptq(*packing.gptq(nibbles, zeros), scales, None, group_size, 1)
 
 
 @draw.FEW
@@ -123,14 +137,14 @@ def test_gptq_stands_for_its_numbers(group_size, in_features, zero_offset):
     g_idx = torch.arange(in_features, dtype=torch.int32) // group_size
     for given_idx in (g_idx, None):
         packed = packing.gptq(nibbles, zeros, zero_offset)
-        weight = layouts.from_gptq(*packed, scales, given_idx, group_size, zero_offset)
+        weight = gptq(*packed, scales, given_idx, group_size, zero_offset)
         assert weight.order is None
         assert torch.equal(dequantize(weight), packing.values(nibbles, zeros, scales, g_idx))
 
 
 def test_a_zero_of_16_is_stored_as_15():
     packed = packing.gptq(torch.full((32, 8), 3), torch.full((1, 8), 16))
-    weight = layouts.from_gptq(*packed, torch.ones(1, 8).half(), None, 32, 1)
+    weight = gptq(*packed, torch.ones(1, 8).half(), None, 32, 1)
     assert (dequantize(weight) == -13).all()
 
 
@@ -138,23 +152,19 @@ def test_a_zero_of_16_is_stored_as_15():
 def test_gptq_with_act_order_sorts_inputs_and_rows_with_them(backend):
     nibbles, zeros, scales = packing.draw(96, 16, 32, 5)
     g_idx = torch.randperm(96, generator=torch.Generator().manual_seed(1)).to(torch.int32) // 32
-    weight = layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, g_idx, 32, 1)
+    weight = gptq(*packing.gptq(nibbles, zeros), scales, g_idx, 32, 1)
     x = draw.tensor(3, 96, seed=4)
     expected = x @ packing.values(nibbles, zeros, scales, g_idx)
     torch.testing.assert_close(int4_matmul(x, weight, backend=backend), expected, atol=1e-4, rtol=1e-4)
     with pytest.raises(ArgumentError, match="g_idx: expected 32 inputs in each group"):
-        layouts.from_gptq(*packing.gptq(nibbles, zeros), scales, g_idx.clamp(max=1), 32, 1)
+        gptq(*packing.gptq(nibbles, zeros), scales, g_idx.clamp(max=1), 32, 1)
 
 
 def test_awq_stands_for_its_numbers():
     nibbles, zeros, scales = packing.draw(96, 24, 32, 6)
-    weight = layouts.from_awq(*packing.awq(nibbles, zeros), scales, 32)
+    unpacked = [layouts.unpack_columns(words, AWQ) for words in packing.awq(nibbles, zeros)]
+    weight = layouts.from_awq(*unpacked, scales, 32)
     assert torch.equal(dequantize(weight), packing.values(nibbles, zeros, scales, torch.arange(96) // 32))
-
-
-def test_smaller_groups_stand_for_the_same_numbers():
-    weight = weight_of((128, 200), 3, 2)
-    assert torch.equal(dequantize(layouts.regroup(weight, 32)), dequantize(weight))
 
 
 @pytest.mark.parametrize(

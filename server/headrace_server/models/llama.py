@@ -16,7 +16,7 @@ from headrace_server.layers.rotary import RotaryEmbedding
 from headrace_server.models.config import LayerConfig, ModelConfig
 from headrace_server.models.names import EMBEDDING, FINAL_NORM, HEAD, LayerNames
 from headrace_server.models.split import Split
-from headrace_server.quantization.method import quantization_method
+from headrace_server.quantization.method import QuantizationMethod
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -53,6 +53,7 @@ class Llama:
         config: ModelConfig,
         split: Split,
         checkpoint: Checkpoint,
+        method: QuantizationMethod,
         backend: PagedAttention,
         device: torch.device,
         collective: Collective,
@@ -60,7 +61,7 @@ class Llama:
         self.config = config
         self.split = split
         self.collective = collective
-        self._linear = LinearFactory(checkpoint, quantization_method(config.quantization), collective)
+        self._linear = LinearFactory(checkpoint, method, collective)
         self._rotary = RotaryEmbedding(config.rope, device)
         vocabulary = Slice.of(config.vocab_size, split.vocabulary)
         embedding = checkpoint.take(f"{EMBEDDING}.weight", vocabulary, config.hidden_size)

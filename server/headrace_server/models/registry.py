@@ -13,6 +13,7 @@ from headrace_server.errors import ConfigError
 from headrace_server.fields import Fields
 from headrace_server.layers.rope_parameters import Stretch, read_rope
 from headrace_server.models.config import LayerConfig, ModelConfig
+from headrace_server.quantization.stored import StoredInt4, read_stored
 
 if TYPE_CHECKING:
     from headrace_server.models.llama import Llama
@@ -43,7 +44,7 @@ def read_config(model_dir: Path, stretch: Stretch | None = None) -> ModelConfig:
             f"architecture '{model_type}' of {model_dir / 'config.json'} is not supported; "
             f"supported: {', '.join(sorted(ARCHITECTURES))}"
         )
-    config = _read(fields, model_type, architecture)
+    config = _read(fields, model_type, architecture, read_stored(model_dir, fields))
     return config if stretch is None else replace(config, rope=stretch.of(config.rope))
 
 
@@ -54,7 +55,7 @@ def model_class(config: ModelConfig) -> "type[Llama]":
     return Llama
 
 
-def _read(fields: Fields, model_type: str, architecture: Architecture) -> ModelConfig:
+def _read(fields: Fields, model_type: str, architecture: Architecture, quantization: StoredInt4 | None) -> ModelConfig:
     if (activation := fields.text("hidden_act", "silu")) != "silu":
         raise fields.error("hidden_act", f"is '{activation}'; only 'silu' is supported")
     hidden_size = fields.integer("hidden_size")
@@ -65,7 +66,6 @@ def _read(fields: Fields, model_type: str, architecture: Architecture) -> ModelC
     head_dim = fields.integer("head_dim", architecture.head_dim or max(hidden_size // num_heads, 1))
     if head_dim % 2:
         raise fields.error("head_dim", f"is {head_dim}; rotary embedding needs an even one")
-    quantization = fields.nested("quantization_config")
     return ModelConfig(
         model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
@@ -81,7 +81,7 @@ def _read(fields: Fields, model_type: str, architecture: Architecture) -> ModelC
         mlp_bias=architecture.mlp_bias and fields.boolean("mlp_bias", False),
         qk_norm=architecture.qk_norm,
         tie_word_embeddings=fields.boolean("tie_word_embeddings", architecture.tie_word_embeddings),
-        quantization=quantization.text("quant_method", "unnamed") if quantization else None,
+        quantization=quantization,
         layers=architecture.layers(fields, fields.integer("num_hidden_layers")),
     )
 

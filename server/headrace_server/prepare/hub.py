@@ -30,6 +30,8 @@ _CONNECT_WITHIN = 5.0  # seconds for connecting, and for the answer's first byte
 DOCUMENTS = (
     "config.json",
     "generation_config.json",
+    "quantize_config.json",
+    "quant_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -6,14 +6,22 @@ from headrace_server.errors import ConfigError
 from headrace_server.quantization import int4, int8
 from headrace_server.quantization.dense import DenseLinears
 from headrace_server.quantization.parts import LinearMaker
+from headrace_server.quantization.stored import StoredInt4, check_asked
+from headrace_server.quantization.unpacked import UnpackedLinears
 from headrace_server.weights.source_blocks import SourceBlocks
 
 
-def linear_maker(name: str | None, asked: str | None, model_dir: Path, dtype: int) -> LinearMaker:
-    """For a checkpoint that config.json calls quantized by `name`, None meaning plain weights, and that is `asked` to
-    be quantized, to "int8" or "int4". Raises ConfigError if there is no such way."""
-    if name is not None:
-        raise ConfigError(f"config.json: quantization '{name}' is not supported; use the unquantized checkpoint")
+def linear_maker(stored: StoredInt4 | None, asked: str | None, model_dir: Path, dtype: int) -> LinearMaker:
+    """For a checkpoint that is quantized as `stored`, None meaning plain weights, and what --quantize asks for. Raises
+    ConfigError if there is no such way."""
+    check_asked(stored, asked)
+    if stored is not None:
+        return UnpackedLinears(dtype, stored)
     if asked is None:
         return DenseLinears(dtype)
-    return {"int8": int8, "int4": int4}[asked].method(SourceBlocks.of(model_dir))
+    if asked not in _METHODS:
+        raise ConfigError(f"--quantize {asked}: only a GPU computes with such weights; on a CPU take int8 or int4")
+    return _METHODS[asked].method(SourceBlocks.of(model_dir))
+
+
+_METHODS = {"int8": int8, "int4": int4}

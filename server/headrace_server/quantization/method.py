@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from headrace_server.errors import ConfigError
+from headrace_server.quantization.stored import StoredInt4, check_asked
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -36,10 +38,27 @@ class QuantizationMethod(Protocol):
         ...
 
 
-def quantization_method(name: str | None) -> QuantizationMethod:
-    """The method that config.json names, None meaning plain weights. Raises ConfigError if it is unknown."""
-    if name is not None:
-        raise ConfigError(f"config.json: quantization '{name}' is not supported; use the unquantized checkpoint")
+def quantization_method(stored: StoredInt4 | None, asked: str | None, device: torch.device) -> QuantizationMethod:
+    """For a checkpoint that is quantized as `stored`, None meaning plain weights, and what --quantize asks for. Raises
+    ConfigError if there is no such way."""
+    check_asked(stored, asked)
+    if stored is not None:
+        from headrace_server.quantization.four_bits import FourBits
+
+        return FourBits(stored, unpack=device.type == "cpu")
+    if asked is not None:
+        from headrace_server.quantization.eight_bits import EightBits
+
+        if device.type == "cpu" or asked not in ("int8", "fp8"):
+            raise ConfigError(f"--quantize {asked}: {_ELSEWHERE[asked]}")
+        return EightBits.on(device, asked)
     from headrace_server.quantization.none import Unquantized
 
     return Unquantized()
+
+
+_ELSEWHERE = {
+    "int8": "on a CPU only a shard that is alone, in float32 or bfloat16, computes with such weights; leave it out",
+    "int4": "only a CPU computes with such weights; take int8, fp8, or a checkpoint of gptq or awq",
+    "fp8": "only a GPU computes with such weights; take int8 or int4",
+}

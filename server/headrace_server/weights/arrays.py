@@ -18,6 +18,9 @@ class ArrayCheckpoint(CheckpointFiles):
         values = tensor.data.view(_TYPES[tensor.dtype]).reshape(shape)
         return values if tensor.dtype in ("F32", "BF16") else values.astype(np.float32)
 
+    def take_int32(self, name: str, *shape: int) -> NDArray[np.int32]:
+        return self.stored(name, shape, ("I32",)).data.view(np.int32).reshape(shape)
+
     def take_float32(self, name: str, *shape: int, rounded: bool) -> NDArray[np.float32]:
         """float32, a copy; `rounded` to bfloat16 before."""
         values = self.take(name, *shape)

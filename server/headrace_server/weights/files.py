@@ -7,7 +7,7 @@ Files are mapped, not read: a tensor's pages come in when it is taken and can go
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,8 +81,8 @@ class CheckpointFiles:
                 f"{len(self._left)} tensors of the checkpoint have no place in the model (such as {shown}); {ADVICE}"
             )
 
-    def stored(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
-        """The tensor as it lies in its file; its shape must be as said. Counts as taken."""
+    def stored(self, name: str, shape: tuple[int, ...], dtypes: Sequence[str] = FLOATS) -> StoredTensor:
+        """The tensor as it lies in its file; its shape, and one of the types, must be as said. Counts as taken."""
         if name not in self._stored:
             raise WeightsError(
                 f"tensor '{name}' is in none of the files of {self._model_dir}, but config.json asks for it; {ADVICE}"
@@ -93,8 +93,9 @@ class CheckpointFiles:
                 f"tensor '{name}' of {tensor.path} has shape {list(tensor.shape)}, but config.json makes it "
                 f"{list(shape)}{self._blamed(tensor.shape, shape)}; {ADVICE}"
             )
-        if tensor.dtype not in FLOATS:
-            raise WeightsError(f"tensor '{name}' of {tensor.path} is {tensor.dtype}; weights must be floating-point")
+        if tensor.dtype not in dtypes:
+            wanted = "weights must be floating-point" if dtypes is FLOATS else f"it must be {' or '.join(dtypes)}"
+            raise WeightsError(f"tensor '{name}' of {tensor.path} is {tensor.dtype}; {wanted}")
         self._left.discard(name)
         return tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_server.weights.files import ADVICE, CheckpointFiles, StoredTensor
+from headrace_server.weights.files import ADVICE, FLOATS, CheckpointFiles, StoredTensor
 from headrace_server.weights.slice import Axis, Slice, as_slice
 
 __all__ = ["ADVICE", "Checkpoint"]
@@ -21,6 +21,7 @@ _TYPES = {
     "BF16": (np.int16, torch.bfloat16),
     "F16": (np.int16, torch.float16),
     "F64": (np.int64, torch.float64),
+    "I32": (np.int32, torch.int32),
 }
 """By safetensors' name: integers of the same size, which numpy can cut, and what they mean."""
 
@@ -32,12 +33,18 @@ class Checkpoint(CheckpointFiles):
         self, model_dir: Path, dtype: torch.dtype, device: torch.device, sizes: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(model_dir, sizes)
-        self._dtype = dtype
+        self.dtype = dtype
         self._device = device
 
     def take(self, name: str, *axes: Axis) -> Tensor:
         """The tensor, or the slices of its axes, copied to the model's dtype and device. Its shape must be as said."""
         return self.take_stacked([name], [axes[0]], *axes[1:])
+
+    def take_unchanged(self, name: str, *axes: Axis, dtypes: Sequence[str] = FLOATS) -> Tensor:
+        """The tensor, or the slices of its axes, in the type it is stored in, one of `dtypes`; on the device."""
+        cuts = [as_slice(axis) for axis in axes]
+        tensor = self.stored(name, tuple(axis.size for axis in cuts), dtypes)
+        return _mapped(tensor, cuts).to(self._device)
 
     def take_stacked(self, names: Sequence[str], heights: Sequence[Axis], *rest: Axis) -> Tensor:
         """Several tensors as one, stacked along their first axis: of names[i] the part [heights[i], *rest].
@@ -49,7 +56,7 @@ class Checkpoint(CheckpointFiles):
         tensors = [self.stored(name, tuple(axis.size for axis in axes)) for name, axes in zip(names, cuts, strict=True)]
         lengths = [len(axes[0]) for axes in cuts]
         stacked = torch.empty(
-            sum(lengths), *(len(as_slice(axis)) for axis in rest), dtype=self._dtype, device=self._device
+            sum(lengths), *(len(as_slice(axis)) for axis in rest), dtype=self.dtype, device=self._device
         )
         for part, tensor, axes in zip(stacked.split(lengths), tensors, cuts, strict=True):
             part.copy_(_mapped(tensor, axes))

@@ -1,0 +1,58 @@
+"""`--quantize int8` and `fp8` on a GPU: plain weights are quantized when they are loaded, a scale for each output."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
+from headrace_kernels.scaled_matmul import scaled_matmul
+from headrace_server.quantization.none import Unquantized
+from headrace_server.weights.safetensors import Checkpoint
+from headrace_server.weights.slice import Slice
+
+FLOAT8 = 89
+"""Compute capability, major · 10 + minor, of the first chips that multiply it."""
+
+DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+
+
+class ScaledLinear:
+    """x → x @ weight.T + bias."""
+
+    def __init__(self, weight: QuantizedRows, bias: Tensor | None, rows_dtype: torch.dtype | None) -> None:
+        self.weight = weight  # [out_features, in_features]
+        self.bias = bias  # [out_features]
+        self.rows_dtype = rows_dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        given = x if self.rows_dtype is None else quantize_rows(x, self.rows_dtype)
+        return scaled_matmul(given, self.weight, self.bias, dtype=x.dtype)
+
+
+@dataclass(frozen=True)
+class EightBits:
+    """Rows are rounded to 8 bits too where the chip multiplies 8 bits by 8; elsewhere weights are widened."""
+
+    weights: torch.dtype
+    rows: torch.dtype | None  # None: as they are
+
+    @classmethod
+    def on(cls, device: torch.device, name: str) -> Self:
+        """By --quantize's name for it. Before FLOAT8 chips have no products of float8, but widen it as they read it."""
+        dtype = DTYPES[name]
+        major, minor = torch.cuda.get_device_capability(device)
+        return cls(dtype, None if name == "fp8" and 10 * major + minor < FLOAT8 else dtype)
+
+    def linear(
+        self,
+        checkpoint: Checkpoint,
+        names: Sequence[str],
+        out_features: Sequence[Slice],
+        in_features: Slice,
+        bias: bool,
+    ) -> ScaledLinear:
+        plain = Unquantized().linear(checkpoint, names, out_features, in_features, bias)
+        return ScaledLinear(quantize_rows(plain.weight, self.weights), plain.bias, self.rows)
