@@ -53,7 +53,8 @@ impl Scheduler {
     /// it. One that is deferred, or whose last sample is in flight, is passed over without being counted: what it waits
     /// for comes soon.
     pub(crate) fn next_newcomer(&mut self, promised: Blocks, now: Micros) -> Option<Newcomer> {
-        if self.queue.is_empty() || !self.rows.any_free() || !self.queue.policy.lets_in() {
+        let seats = self.rows.any_free() && self.step_limit.admits(self.running.len());
+        if self.queue.is_empty() || !seats || !self.queue.policy.lets_in() {
             return None;
         }
         let mut candidates = std::mem::take(&mut self.candidates);

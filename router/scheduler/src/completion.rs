@@ -7,7 +7,7 @@ use crate::plan::{Sample, StepOutcome};
 use crate::scheduler::Scheduler;
 use crate::sequence::Place;
 use crate::sequences::Handle;
-use crate::units::{Blocks, Micros, Row, TokenId};
+use crate::units::{Blocks, Micros, Row, TokenId, Tokens};
 
 impl Scheduler {
     /// Members may have been cancelled, finished or preempted since the plan was made: those that ended are passed
@@ -17,12 +17,17 @@ impl Scheduler {
             StepOutcome::Done { samples, failed, took } => {
                 self.times.learn(flight.shape, took);
                 self.pace.landed(flight.planned, took, now);
+                self.step_limit.landed(self.config.most_step_tokens());
                 self.fail_rows(&flight.members, &failed);
                 self.fail_samples(&flight.members, &samples);
                 self.publish(&mut flight);
                 self.take_samples(&flight.members, &samples);
             }
             StepOutcome::Failed => flight.members.iter().for_each(|member| self.fail(member.handle)),
+            StepOutcome::OutOfMemory if self.step_limit.exceeded(Tokens(flight.shape.tokens as u32)) => {
+                flight.members.iter().for_each(|member| self.recompute(member));
+            }
+            StepOutcome::OutOfMemory => flight.members.iter().for_each(|member| self.fail(member.handle)),
         }
         flight.frees.into_iter().for_each(|block| self.kv.step_landed(block));
         if self.sequences.len() == 0 {
@@ -32,7 +37,10 @@ impl Scheduler {
 
     fn fail_rows(&mut self, members: &[Member], failed: &[Row]) {
         for row in failed {
-            if let Some(member) = members.iter().find(|member| member.seat.row == *row) {
+            let Some(member) = members.iter().find(|member| member.seat.row == *row) else { continue };
+            if self.has_left(member) {
+                self.distrust_swapped(member.handle);
+            } else {
                 self.fail(member.handle);
             }
         }
@@ -72,7 +80,13 @@ impl Scheduler {
     /// A sample that is missing counts as failed: a request must not wait for it for ever.
     fn fail_samples(&mut self, members: &[Member], samples: &[Sample]) {
         for (index, member) in members.iter().filter(|member| member.samples).enumerate() {
-            if !matches!(samples.get(index), Some(Sample::Token(_))) {
+            if matches!(samples.get(index), Some(Sample::Token(_))) {
+                continue;
+            }
+            if self.has_left(member) {
+                self.lose_sample(member);
+                self.distrust_swapped(member.handle);
+            } else {
                 self.fail(member.handle);
             }
         }
@@ -103,6 +117,46 @@ impl Scheduler {
                 self.queue.grow(handle);
             }
         }
+    }
+
+    /// It waits again, or has another seat already: what became of the old one is of no interest.
+    fn has_left(&self, member: &Member) -> bool {
+        self.sequences.get(member.handle).is_some_and(|sequence| match sequence.place {
+            Place::Running(seat) => seat != member.seat,
+            Place::Waiting => true,
+            Place::Ending => false,
+        })
+    }
+
+    /// A token that was expected does not come.
+    fn lose_sample(&mut self, member: &Member) {
+        if let Some(sequence) = self.sequences.get_mut(member.handle) {
+            sequence.unknown = sequence.unknown.saturating_sub(1);
+        }
+    }
+
+    /// What the step was to compute for this member does not exist. It waits again, unless it does so already.
+    fn recompute(&mut self, member: &Member) {
+        if member.samples {
+            self.lose_sample(member);
+        }
+        if self.sequences.get(member.handle).is_none() {
+            return;
+        }
+        if self.has_left(member) {
+            self.distrust_swapped(member.handle);
+        } else {
+            self.wait_again(member.handle);
+        }
+    }
+
+    /// What went to host memory when the request was preempted lacks what a step was to compute before that.
+    fn distrust_swapped(&mut self, handle: Handle) {
+        let swapped = self.sequences.get_mut(handle).and_then(|sequence| sequence.swapped.take());
+        let Some(swapped) = swapped else { return };
+        self.host.give_back(swapped);
+        let (uncached, demand) = self.demand_of(handle);
+        self.queue.recount(handle, uncached, demand);
     }
 
     fn fail(&mut self, handle: Handle) {

@@ -104,6 +104,13 @@ pub enum PolicyKind {
     },
 }
 
+impl Config {
+    /// Tokens of the largest step: prompt tokens, and decode rows beside them.
+    pub(crate) fn most_step_tokens(&self) -> Tokens {
+        Tokens(self.max_batch_prefill_tokens.0.saturating_add(self.max_batch_size))
+    }
+}
+
 impl PolicyKind {
     /// As `--scheduling-policy` says it.
     pub fn name(self) -> &'static str {

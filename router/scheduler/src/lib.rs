@@ -92,6 +92,7 @@ mod scheduler;
 mod sequence;
 mod sequences;
 mod stats;
+mod step_limit;
 mod step_time;
 mod survival;
 mod swap;

@@ -83,7 +83,9 @@ impl Scheduler {
         };
         let mut promised = prefilling.iter().fold(Blocks::ZERO, |sum, row| sum + self.blocks_to_come(row.handle));
         let mut missed = false;
-        let mut budget = self.config.max_batch_prefill_tokens;
+        let beside = if self.config.chunked_prefill { decoding } else { 0 };
+        let most = self.step_limit.prompt_tokens(self.config.max_batch_prefill_tokens, beside);
+        let mut budget = most;
         let mut rows = prefilling.into_iter().peekable();
         self.begin_deferrals();
         let mut newcomer = if open { self.next_newcomer(promised, now) } else { None };
@@ -92,7 +94,7 @@ impl Scheduler {
             let handle = match (rows.next_if(before), newcomer) {
                 (Some(row), _) => row.handle,
                 (None, Some(next))
-                    if self.fits_budget(next, budget, draft) && self.admit(next.handle, promised, draft) =>
+                    if self.fits_budget(next, budget, most, draft) && self.admit(next.handle, promised, draft) =>
                 {
                     promised += self.blocks_to_come(next.handle);
                     next.handle
@@ -114,11 +116,11 @@ impl Scheduler {
         }
     }
 
-    /// A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that
+    /// `most` is the budget of a whole step. A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that
     /// takes it whole; one beyond any step's budget is cut all the same.
-    fn fits_budget(&self, newcomer: Newcomer, budget: Tokens, draft: &Draft) -> bool {
+    fn fits_budget(&self, newcomer: Newcomer, budget: Tokens, most: Tokens, draft: &Draft) -> bool {
         let Newcomer { handle, uncached } = newcomer;
-        let whole = uncached.min(self.config.max_batch_prefill_tokens);
+        let whole = uncached.min(most);
         let start = self.sequences[handle].known() - uncached;
         (self.config.chunked_prefill || whole <= budget)
             && self.tokens_in_time(start, uncached.min(budget), draft) > Tokens::ZERO

@@ -142,6 +142,9 @@ pub enum StepOutcome {
     Done { samples: Vec<Sample>, failed: Vec<Row>, took: Micros },
     /// The whole step failed: every request in it ends with `FinishReason::Failed`.
     Failed,
+    /// The shard had no memory for it: every request in it is computed again, in smaller steps from now on. One that
+    /// was alone with one token ends with `FinishReason::Failed`.
+    OutOfMemory,
 }
 
 /// What one row sampled.

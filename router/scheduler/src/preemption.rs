@@ -142,11 +142,16 @@ impl Scheduler {
     /// Takes row and blocks. A sample in flight is part of the answer and is kept when it lands.
     fn preempt(&mut self, victim: Handle) {
         self.swap_out(victim);
-        self.vacate(victim);
-        self.sequences[victim].wait_again();
-        self.enqueue(victim);
+        self.wait_again(victim);
         self.counters.preemptions += 1;
-        self.events.push_back(Event::Preempted { request: victim.request });
+    }
+
+    /// Gives back row and blocks, if the request has any, and puts it into the queue.
+    pub(crate) fn wait_again(&mut self, handle: Handle) {
+        self.vacate(handle);
+        self.sequences[handle].wait_again();
+        self.enqueue(handle);
+        self.events.push_back(Event::Preempted { request: handle.request });
     }
 }
 

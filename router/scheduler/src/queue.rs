@@ -95,6 +95,16 @@ impl Queue {
         }
     }
 
+    /// It must compute another number of tokens than was thought.
+    pub fn recount(&mut self, handle: Handle, uncached: Tokens, demand: Demand) {
+        let Some(mut waiting) = self.waiting.remove(&handle) else { return };
+        self.forget(&waiting);
+        (waiting.uncached, waiting.demand) = (uncached, demand);
+        self.tokens += u64::from(uncached.0);
+        self.demand += demand;
+        self.waiting.insert(handle, waiting);
+    }
+
     pub fn get(&self, handle: Handle) -> Option<&Waiting> {
         self.waiting.get(&handle)
     }

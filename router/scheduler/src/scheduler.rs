@@ -24,6 +24,7 @@ use crate::rows::Rows;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::{Handle, Sequences};
 use crate::stats::{BlockStats, Counters, PrefixStats, Stats};
+use crate::step_limit::StepLimit;
 use crate::step_time::{StepCost, StepTimes};
 use crate::units::{BlockId, Blocks, Epoch, Micros, RequestId, Row, StepId, Tokens};
 
@@ -58,6 +59,7 @@ pub struct Scheduler {
     pub(crate) forecast: Option<Forecast>,
     pub(crate) times: StepTimes,
     pub(crate) pace: Pace,
+    pub(crate) step_limit: StepLimit,
     pub(crate) in_flight: InFlight,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
@@ -103,6 +105,7 @@ impl Scheduler {
             forecast: None,
             times: StepTimes::default(),
             pace: Pace::default(),
+            step_limit: StepLimit::default(),
             in_flight: InFlight::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -240,6 +243,11 @@ impl Scheduler {
     pub(crate) fn ignores_eos(&self, request: RequestId) -> bool {
         let sequence = self.sequences.find(request).and_then(|handle| self.sequences.get(handle));
         sequence.is_some_and(|sequence| sequence.ignore_eos)
+    }
+
+    /// The most tokens of a step, if memory ran out in a larger one.
+    pub fn step_limit(&self) -> Option<Tokens> {
+        self.step_limit.most()
     }
 
     /// A snapshot, in time proportional to the running rows.

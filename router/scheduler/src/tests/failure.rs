@@ -141,3 +141,64 @@ fn steps_and_epochs_go_on_counting_after_a_session_is_lost() {
     assert_eq!(after.step, StepId(before.step.0 + 1));
     assert!(after.admitted[0].epoch > before.admitted[0].epoch);
 }
+
+#[test]
+fn a_step_without_memory_is_computed_again_in_smaller_ones() {
+    let mut world = World::new(roomy());
+    let requests = [world.submit(9, 5), world.submit(3, 5)];
+    world.fault = Some(Fault::Memory);
+    let first = world.step().expect("both prefill");
+    assert_eq!(first.tokens(), Tokens(12));
+    assert_eq!(world.scheduler.stats().waiting, 2);
+    let again = world.step().expect("they are computed again");
+    assert_eq!(again.tokens(), Tokens(6));
+    world.drain();
+    for request in requests {
+        assert_eq!(world.stories[&request].finished, Some(FinishReason::Length));
+    }
+    world.check_all_is_back();
+}
+
+#[test]
+fn what_was_in_flight_behind_a_step_without_memory_is_computed_again_too() {
+    let mut world = World::new(roomy());
+    let id = world.submit(4, 2);
+    world.step();
+    world.submit(4, 9);
+    world.fault = Some(Fault::Memory);
+    world.plan(); // the first one's last token: its row is given up in the next
+    world.plan();
+    world.land();
+    world.land();
+    assert_eq!(world.stories[&id].finished, None);
+    world.drain();
+    assert_eq!(world.stories[&id].finished, Some(FinishReason::Length));
+    world.check_all_is_back();
+}
+
+#[test]
+fn rows_that_decode_are_fewer_after_a_step_without_memory() {
+    let mut world = World::new(roomy());
+    for _ in 0..6 {
+        world.submit(4, 9);
+    }
+    world.step();
+    world.step();
+    world.fault = Some(Fault::Memory);
+    world.step();
+    let rows = (0..4).filter_map(|_| world.step()).map(|plan| plan.decodes.len() + plan.chunks.len()).max();
+    assert_eq!(rows, Some(3));
+    world.drain();
+    world.check_all_is_back();
+}
+
+#[test]
+fn one_token_for_which_there_is_no_memory_fails() {
+    let mut world = World::new(roomy());
+    let id = world.submit(1, 5);
+    world.fault = Some(Fault::Memory);
+    world.step();
+    assert_eq!(world.stories[&id].finished, Some(FinishReason::Failed));
+    world.drain();
+    world.check_all_is_back();
+}

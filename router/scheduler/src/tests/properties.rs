@@ -76,7 +76,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (0..8_usize).prop_map(Op::Stop),
         1 => Just(Op::DeliverStale),
         1 => prop_oneof![3 => Just(Op::Land), 1 => Just(Op::LoseSession)],
-        1 => prop_oneof![1 => Just(Fault::Step), 3 => (0..8_usize).prop_map(Fault::Row)].prop_map(Op::BreakNext),
+        1 => prop_oneof![1 => Just(Fault::Step), 2 => Just(Fault::Memory), 3 => (0..8_usize).prop_map(Fault::Row)].prop_map(Op::BreakNext),
         1 => (1..2000_u64).prop_map(Op::Wait),
         1 => Just(Op::Segment),
     ]

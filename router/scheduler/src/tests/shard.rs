@@ -34,6 +34,8 @@ pub fn answer(prompt: &[TokenId], length: u32) -> Vec<TokenId> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Step,
+    /// There was no memory for the step. Its rows fail until they get a new epoch.
+    Memory,
     /// The row at this place (modulo the number of rows) of the step.
     Row(usize),
 }
@@ -53,6 +55,8 @@ struct RowState {
     computed: u32,
     /// Failed: it stays so until a new epoch.
     broken: bool,
+    /// And it is no use to compute it again.
+    doomed: bool,
 }
 
 pub struct Shard {
@@ -73,7 +77,8 @@ pub struct Executed {
     pub tables: Vec<(BlockId, Epoch)>,
     /// Those that the step wrote.
     pub written: Vec<(BlockId, Epoch)>,
-    pub broken: Vec<RequestId>,
+    /// Those that may end as failed.
+    pub doomed: Vec<RequestId>,
 }
 
 impl Shard {
@@ -117,7 +122,7 @@ impl Shard {
             outcome: StepOutcome::Failed,
             tables: vec![],
             written: vec![],
-            broken: self.broken_requests(&rows),
+            doomed: self.doomed_requests(&rows),
         };
         let mut samples = Vec::new();
         for chunk in &plan.chunks {
@@ -139,7 +144,12 @@ impl Shard {
             assert_eq!(state.tokens.len() as u32, state.computed + 1, "a row decodes what it sampled: {decode:?}");
             samples.push(self.compute(decode.row, 1, table, true, &mut executed));
         }
-        if fault != Some(Fault::Step) {
+        if fault == Some(Fault::Memory) {
+            executed.outcome = StepOutcome::OutOfMemory;
+            if plan.tokens() == Tokens(1) {
+                executed.doomed = rows.iter().map(|row| self.rows[row].request).collect();
+            }
+        } else if fault != Some(Fault::Step) {
             let failed = rows.into_iter().filter(|row| self.rows[row].broken).collect();
             let took = Micros(100 + u64::from(plan.tokens().0));
             executed.outcome = StepOutcome::Done { samples, failed, took };
@@ -177,6 +187,7 @@ impl Shard {
                 generated: admission.generated.0,
                 computed: admission.computed.0,
                 broken: self.doomed.contains(&admission.request),
+                doomed: self.doomed.contains(&admission.request),
             };
             self.rows.insert(admission.row, state);
         }
@@ -185,20 +196,21 @@ impl Shard {
     fn break_rows(&mut self, rows: &[Row], fault: Option<Fault>) {
         for (place, row) in rows.iter().enumerate() {
             let hit = match fault {
-                Some(Fault::Step) => true,
+                Some(Fault::Step | Fault::Memory) => true,
                 Some(Fault::Row(n)) => n % rows.len() == place,
                 None => false,
             };
             let state = self.rows.get_mut(row).expect("a row of the plan was admitted");
             state.broken |= hit;
-            if state.broken {
+            state.doomed |= hit && fault != Some(Fault::Memory);
+            if state.doomed {
                 self.doomed.insert(state.request);
             }
         }
     }
 
-    fn broken_requests(&self, rows: &[Row]) -> Vec<RequestId> {
-        rows.iter().map(|row| &self.rows[row]).filter(|state| state.broken).map(|state| state.request).collect()
+    fn doomed_requests(&self, rows: &[Row]) -> Vec<RequestId> {
+        rows.iter().map(|row| &self.rows[row]).filter(|state| state.doomed).map(|state| state.request).collect()
     }
 
     /// Writes the KV of the row's next `tokens` positions, then reads every position before them.

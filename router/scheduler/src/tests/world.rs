@@ -177,7 +177,7 @@ impl World {
         self.check_admissions(&plan);
         let executed = self.shard.execute(&plan, self.fault.take());
         self.check_blocks_in_flight(&executed);
-        for request in &executed.broken {
+        for request in &executed.doomed {
             self.stories.get_mut(request).expect("a request of a plan was submitted").doomed = true;
         }
         self.sent.push_back(Sent { step: plan.step, executed });

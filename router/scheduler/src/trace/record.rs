@@ -33,11 +33,10 @@ pub enum Record {
         at: Micros,
         plan: Option<PlanRecord>,
     },
-    /// `None`: the step failed as a whole.
     Landed {
         at: Micros,
         step: StepId,
-        outcome: Option<Outcome>,
+        ended: Ended,
     },
     /// The block at `index` of a request is full, and this is its number.
     Filled {
@@ -45,6 +44,14 @@ pub enum Record {
         index: Blocks,
         number: u32,
     },
+}
+
+/// What came of a step. New ways stand at the end: a trace knows them by their place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    Failed,
+    Done(Outcome),
+    OutOfMemory,
 }
 
 /// A request without its tokens.

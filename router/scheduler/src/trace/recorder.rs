@@ -6,7 +6,7 @@ use crate::plan::{Sample, StepOutcome, StepPlan};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::trace::names::Names;
-use crate::trace::record::{Arrival, MAGIC, Outcome, PlanRecord, Record, write};
+use crate::trace::record::{Arrival, MAGIC, Ended, Outcome, PlanRecord, Record, write};
 use crate::units::{Blocks, Micros, RequestId, StepId, TokenId, Tokens};
 
 pub(crate) struct Recorder {
@@ -95,8 +95,10 @@ impl Recorder {
     pub fn landed(&mut self, step: StepId, outcome: &StepOutcome, at: Micros) {
         let ours = self.sampling.front().is_some_and(|(oldest, _)| *oldest == step);
         let sampling = if ours { self.sampling.pop_front().map(|(_, rows)| rows) } else { None };
-        let StepOutcome::Done { samples, failed, took } = outcome else {
-            return self.record(&Record::Landed { at, step, outcome: None });
+        let (samples, failed, took) = match outcome {
+            StepOutcome::Done { samples, failed, took } => (samples, failed, took),
+            StepOutcome::Failed => return self.record(&Record::Landed { at, step, ended: Ended::Failed }),
+            StepOutcome::OutOfMemory => return self.record(&Record::Landed { at, step, ended: Ended::OutOfMemory }),
         };
         let places = |wanted: &dyn Fn(&Sample) -> bool| {
             samples.iter().enumerate().filter(|(_, sample)| wanted(sample)).map(|(place, _)| place as u32).collect()
@@ -108,7 +110,7 @@ impl Recorder {
             failed_samples: places(&|sample| matches!(sample, Sample::Failed)),
             failed_rows: failed.iter().map(|row| row.0).collect(),
         };
-        self.record(&Record::Landed { at, step, outcome: Some(outcome) });
+        self.record(&Record::Landed { at, step, ended: Ended::Done(outcome) });
         for (request, sample) in sampling.into_iter().flatten().zip(samples) {
             if let Sample::Token(token) = sample {
                 self.grow(request, *token);

@@ -7,7 +7,7 @@ use crate::plan::{Sample, StepOutcome};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::trace::names::{END, numbered, unnamed};
-use crate::trace::record::{Arrival, MAGIC, Outcome, PlanRecord, Record, SegmentError, next, records};
+use crate::trace::record::{Arrival, MAGIC, Ended, Outcome, PlanRecord, Record, SegmentError, next, records};
 use crate::units::{Blocks, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 /// Numbers of blocks that filled up while the segment was recorded.
@@ -88,7 +88,7 @@ impl Replay {
                 compare(plan, &now)?;
                 self.plans += u64::from(now.is_some());
             }
-            Record::Landed { at, step, outcome } => self.land(*at, *step, outcome.as_ref()),
+            Record::Landed { at, step, ended } => self.land(*at, *step, ended),
             Record::Filled { .. } => {}
         }
         while self.scheduler.poll_event().is_some() {}
@@ -120,10 +120,11 @@ impl Replay {
             .collect()
     }
 
-    fn land(&mut self, at: Micros, step: StepId, outcome: Option<&Outcome>) {
-        let outcome = match outcome {
-            None => StepOutcome::Failed,
-            Some(outcome) => StepOutcome::Done {
+    fn land(&mut self, at: Micros, step: StepId, ended: &Ended) {
+        let outcome = match ended {
+            Ended::OutOfMemory => StepOutcome::OutOfMemory,
+            Ended::Failed => StepOutcome::Failed,
+            Ended::Done(outcome) => StepOutcome::Done {
                 samples: (0..outcome.samples).map(|place| self.sample(step, place, outcome)).collect(),
                 failed: outcome.failed_rows.iter().map(|&row| Row(row)).collect(),
                 took: outcome.took,
