@@ -7,7 +7,7 @@ use headrace_scheduler::{
     Event, FinishReason as Ended, Micros, Overload, OverloadCause, Rejected, RequestId, Row, Sample, StepOutcome,
     StepPlan,
 };
-use headrace_shard::{SampledToken, StepResult};
+use headrace_shard::{SampledToken, StepError, StepResult};
 
 use crate::answer::Growth;
 use crate::driver::Driver;
@@ -60,7 +60,17 @@ impl Driver {
         self.telemetry.landed(&Landed { kind, computed, timing: result.timing, spent, text });
         if let Some(error) = &result.error {
             let method = if kind == Kind::Prefill { "prefill" } else { "decode" };
-            tracing::error!(step = result.step.0, method, error, "a step failed");
+            let (step, tokens, error) = (result.step.0, plan.tokens().0, &error.sentence);
+            match self.scheduler.step_limit().filter(|_| ran_out_of_memory(&result)) {
+                Some(most) => tracing::warn!(
+                    step,
+                    method,
+                    tokens,
+                    error,
+                    "a step ran out of memory; its requests are computed again, in steps of at most {most} tokens"
+                ),
+                None => tracing::error!(step, method, error, "a step failed"),
+            }
         }
     }
 
@@ -71,7 +81,7 @@ impl Driver {
                 answer.failure = Some(sentence.clone());
             }
         }
-        let Some(sentence) = &result.error else { return };
+        let Some(StepError { sentence, .. }) = &result.error else { return };
         for request in requests_of(plan) {
             if let Some(answer) = self.answers.get_mut(&request) {
                 answer.failure = Some(sentence.clone());
@@ -192,9 +202,13 @@ impl Driver {
     }
 }
 
+fn ran_out_of_memory(result: &StepResult) -> bool {
+    result.error.as_ref().is_some_and(|error| error.out_of_memory)
+}
+
 fn outcome_of(plan: &StepPlan, result: &StepResult) -> StepOutcome {
     if result.error.is_some() {
-        return StepOutcome::Failed;
+        return if ran_out_of_memory(result) { StepOutcome::OutOfMemory } else { StepOutcome::Failed };
     }
     let failed: Vec<Row> = result.row_errors.iter().map(|(row, _)| *row).collect();
     let sample = |(sampled, (_, row)): (&SampledToken, (RequestId, Row))| {

@@ -83,7 +83,7 @@ pub use error::ShardError;
 pub use facts::{PoolReport, ShardFacts, WarmupLimits};
 pub use fake::{CostModel, EosRule, FakeHandle, FakeShard, TokenRule};
 pub use logical::LogicalShard;
-pub use result::{SampledToken, StepResult, StepTiming};
+pub use result::{SampledToken, StepError, StepResult, StepTiming};
 pub use sampling::Sampling;
 pub use session::{MAX_FILTERS_IN_FLIGHT, MAX_STEPS_IN_FLIGHT, Session};
 pub use wire::MAX_MESSAGE_BYTES;

@@ -12,9 +12,18 @@ pub struct StepResult {
     pub prompt_logprobs: Vec<(RequestId, Vec<f32>)>,
     /// Rows that failed alone, with the shard's sentence; also rows that did not sample.
     pub row_errors: Vec<(Row, String)>,
-    /// The whole step failed, with the shard's sentence and the rank's name.
-    pub error: Option<String>,
+    /// The whole step failed.
+    pub error: Option<StepError>,
     pub timing: StepTiming,
+}
+
+/// Why a whole step failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepError {
+    /// The shard's, with the rank's name.
+    pub sentence: String,
+    /// Only memory was missing: its rows may be computed again in smaller steps.
+    pub out_of_memory: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -38,6 +38,26 @@ async fn a_step_that_fails_fails_those_in_it_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_notices_a_step_that_lacked_memory() {
+    let world = World::new().await;
+    let mut first = world.generate("first", 20).await;
+    token(&mut first).await;
+    let others = ["second", "third"].map(|prompt| (prompt, world.generate(prompt, 20)));
+    let mut readers = vec![("first", tokio::spawn(read(first)))];
+    for (prompt, generation) in others {
+        readers.push((prompt, tokio::spawn(read(generation.await))));
+    }
+    world.handle.next_step_lacks_memory();
+    for (prompt, reader) in readers {
+        let (said, expected) = (reader.await.expect("reads"), world.expected(prompt, 20));
+        let ids = said.ids();
+        assert!(said.error.is_none(), "{said:?}");
+        assert!(expected.ends_with(&ids) && ids.len() + usize::from(prompt == "first") == expected.len(), "{said:?}");
+    }
+    world.assert_idle_and_empty().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_step_that_fails_also_fails_a_prompt_that_it_only_went_on_with() {
     let world = Setup { max_batch_prefill_tokens: Tokens(4), ..Setup::default() }.start().await;
     world.handle.fail_next_step();

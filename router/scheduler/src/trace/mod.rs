@@ -15,7 +15,7 @@ mod recorder;
 mod replay;
 mod traced;
 
-pub use record::{Arrival, Outcome, PlanRecord, Record, SegmentError, records};
+pub use record::{Arrival, Ended, Outcome, PlanRecord, Record, SegmentError, records};
 pub use replay::{Difference, ReplayError, Replayed, config, first_request, replay};
 pub use traced::TracedScheduler;
 

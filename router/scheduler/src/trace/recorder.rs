@@ -6,7 +6,7 @@ use crate::plan::{Sample, StepOutcome, StepPlan};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::trace::names::Names;
-use crate::trace::record::{Arrival, MAGIC, Ended, Outcome, PlanRecord, Record, write};
+use crate::trace::record::{Arrival, Ended, MAGIC, Outcome, PlanRecord, Record, write};
 use crate::units::{Blocks, Micros, RequestId, StepId, TokenId, Tokens};
 
 pub(crate) struct Recorder {

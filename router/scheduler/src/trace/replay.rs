@@ -7,7 +7,7 @@ use crate::plan::{Sample, StepOutcome};
 use crate::request::Request;
 use crate::scheduler::Scheduler;
 use crate::trace::names::{END, numbered, unnamed};
-use crate::trace::record::{Arrival, MAGIC, Ended, Outcome, PlanRecord, Record, SegmentError, next, records};
+use crate::trace::record::{Arrival, Ended, MAGIC, Outcome, PlanRecord, Record, SegmentError, next, records};
 use crate::units::{Blocks, Micros, RequestId, Row, StepId, TokenId, Tokens};
 
 /// Numbers of blocks that filled up while the segment was recorded.

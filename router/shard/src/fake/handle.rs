@@ -1,5 +1,6 @@
 //! Failures on demand, while the fake runs, and what it has done.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +31,24 @@ pub(super) struct Controls {
     /// The pool and the batch size that Warmup agreed.
     pub(super) pool: Option<(Blocks, u32)>,
     failing_rows: Vec<Row>,
-    failing_steps: u32,
+    /// How the next steps fail, one after the other.
+    failing_steps: VecDeque<StepFailure>,
+}
+
+/// How a step is made to fail as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepFailure {
+    Injected,
+    Memory,
+}
+
+impl StepFailure {
+    pub(super) fn sentence(self) -> &'static str {
+        match self {
+            Self::Injected => "injected failure of the step",
+            Self::Memory => "injected lack of memory",
+        }
+    }
 }
 
 impl FakeHandle {
@@ -43,7 +61,7 @@ impl FakeHandle {
             offered,
             pool: None,
             failing_rows: Vec::new(),
-            failing_steps: 0,
+            failing_steps: VecDeque::new(),
         };
         Self { controls: Arc::new(watch::Sender::new(controls)), prefilled: Arc::default() }
     }
@@ -55,7 +73,12 @@ impl FakeHandle {
 
     /// The next step sent fails as a whole. Called twice: the next two.
     pub fn fail_next_step(&self) {
-        self.controls.send_modify(|controls| controls.failing_steps += 1);
+        self.controls.send_modify(|controls| controls.failing_steps.push_back(StepFailure::Injected));
+    }
+
+    /// There is no memory for the next step sent.
+    pub fn next_step_lacks_memory(&self) {
+        self.controls.send_modify(|controls| controls.failing_steps.push_back(StepFailure::Memory));
     }
 
     /// The open session ends now, results under way are lost; a new one can be opened at once.
@@ -154,8 +177,7 @@ impl FakeHandle {
             return failures; // the common case takes no write lock
         }
         self.controls.send_modify(|controls| {
-            failures.step = controls.failing_steps > 0;
-            controls.failing_steps = controls.failing_steps.saturating_sub(1);
+            failures.step = controls.failing_steps.pop_front();
             let (hit, missed) =
                 std::mem::take(&mut controls.failing_rows).into_iter().partition(|row| rows.clone().any(|r| r == *row));
             failures.rows = hit;
@@ -168,7 +190,7 @@ impl FakeHandle {
 /// Injected failures of one step.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    pub(super) step: bool,
+    pub(super) step: Option<StepFailure>,
     pub(super) rows: Vec<Row>,
 }
 
@@ -179,7 +201,7 @@ impl Controls {
     }
 
     fn has_failures(&self) -> bool {
-        self.failing_steps > 0 || !self.failing_rows.is_empty()
+        !self.failing_steps.is_empty() || !self.failing_rows.is_empty()
     }
 
     fn check_alive(&self) -> Result<(), ShardError> {

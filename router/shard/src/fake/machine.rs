@@ -5,11 +5,11 @@
 
 use headrace_scheduler::{Admission, BlockId, Blocks, Chunk, Decode, Epoch, Row, StepPlan};
 
-use super::handle::Failures;
+use super::handle::{Failures, StepFailure};
 use super::kv::KvCache;
 use super::tokens::{EMPTY, TokenRule, fold, logprob, position_logprob, top};
 use crate::facts::ShardFacts;
-use crate::result::{SampledToken, StepResult, StepTiming};
+use crate::result::{SampledToken, StepError, StepResult, StepTiming};
 use crate::sampling::Sampling;
 use crate::wire::table;
 
@@ -82,7 +82,7 @@ impl Machine {
             error: None,
             timing: StepTiming::default(),
         };
-        let injected = if failures.step { Err("injected failure of the step".into()) } else { Ok(()) };
+        let injected = failures.step.map_or(Ok(()), |kind| Err(kind.sentence().into()));
         let outcome = self
             .admit(plan, sampling)
             .and(injected)
@@ -94,7 +94,8 @@ impl Machine {
             result.samples.clear();
             result.prompt_logprobs.clear();
             result.row_errors.clear();
-            result.error = Some(format!("rank 0: {reason}"));
+            let out_of_memory = failures.step == Some(StepFailure::Memory);
+            result.error = Some(StepError { sentence: format!("rank 0: {reason}"), out_of_memory });
         }
         result
     }

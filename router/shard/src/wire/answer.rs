@@ -8,7 +8,7 @@ use super::pack::{unpack_f32, unpack_u32};
 use crate::error::ShardError;
 use crate::expected::Expected;
 use crate::proto;
-use crate::result::{SampledToken, StepResult, StepTiming};
+use crate::result::{SampledToken, StepError, StepResult, StepTiming};
 
 /// Samples are rank 0's; an error of any rank counts, of a row or of the step.
 ///
@@ -53,10 +53,12 @@ fn timing(answer: &proto::StepResult) -> StepTiming {
     })
 }
 
-/// The lowest rank's, with its name.
-fn step_error(answers: &[proto::StepResult]) -> Option<String> {
+/// The lowest rank's sentence, with its name. Memory is all that was missing if it was on every rank that failed.
+fn step_error(answers: &[proto::StepResult]) -> Option<StepError> {
+    let failed = || answers.iter().filter(|answer| answer.error.is_some());
+    let out_of_memory = failed().all(|answer| answer.out_of_memory);
     let mut errors = (0u32..).zip(answers).filter_map(|(rank, answer)| Some((rank, answer.error.as_ref()?)));
-    errors.next().map(|(rank, error)| format!("rank {rank}: {error}"))
+    errors.next().map(|(rank, error)| StepError { sentence: format!("rank {rank}: {error}"), out_of_memory })
 }
 
 /// Each failed row once, with the lowest rank's sentence.

@@ -40,7 +40,7 @@ async fn run_all(session: &mut Session, plans: &[StepPlan]) -> Vec<u32> {
 async fn violation(session: &mut Session, plan: &StepPlan) -> String {
     let result = run(session, plan).await;
     assert!(result.samples.is_empty());
-    result.error.unwrap()
+    result.error.unwrap().sentence
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_failed_step_takes_its_rows_with_it_until_they_are_admitted_anew() {
     run_all(&mut session, &[prefill(1, 0, 1, &[5])]).await;
     fake.handle().fail_next_step();
     let result = run(&mut session, &decode(2, &[(0, 1)])).await;
-    assert_eq!(result.error.as_deref(), Some("rank 0: injected failure of the step"));
+    assert_eq!(result.error.map(|error| error.sentence).as_deref(), Some("rank 0: injected failure of the step"));
     let later = plan(3).admit(1, 2, &[6]).chunk(1, 0, 1, true).decode(0, 2);
     let result = run(&mut session, &later).await;
     assert_eq!(result.row_errors, [(Row(0), "rank 0: the row was in a step that failed".into())]);

@@ -48,7 +48,27 @@ async fn a_step_that_fails_on_one_rank_fails_with_its_name() {
         waiting.answer(proto::StepResult { error, ..waiting.result(&[10]) });
     }
     let result = session.next_result().await.unwrap();
-    assert_eq!((result.error.as_deref(), result.samples.len()), (Some("rank 2: out of memory"), 0));
+    let error = result.error.expect("it failed");
+    assert_eq!(
+        (error.sentence.as_str(), error.out_of_memory, result.samples.len()),
+        ("rank 2: out of memory", false, 0)
+    );
+}
+
+#[tokio::test]
+async fn memory_is_what_a_step_lacked_if_no_rank_that_failed_says_otherwise() {
+    for (others, lacked) in [(Some("out of memory"), true), (Some("a bug"), false)] {
+        let (mut shards, mut session) = open(2).await;
+        session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
+        for (rank, shard) in shards.iter_mut().enumerate() {
+            let waiting = shard.message().await;
+            let error = if rank == 0 { Some("out of memory") } else { others }.map(str::to_owned);
+            let out_of_memory = error.as_deref() == Some("out of memory");
+            waiting.answer(proto::StepResult { error, out_of_memory, ..waiting.result(&[]) });
+        }
+        let error = session.next_result().await.unwrap().error.expect("it failed");
+        assert_eq!(error.out_of_memory, lacked);
+    }
 }
 
 #[tokio::test]

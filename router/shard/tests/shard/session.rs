@@ -232,7 +232,7 @@ async fn a_failed_step_has_no_samples_and_the_session_goes_on() {
     let waiting = shards[0].message().await;
     waiting.answer(proto::StepResult { error: Some("out of memory".into()), ..waiting.result(&[]) });
     let result = session.next_result().await.unwrap();
-    assert_eq!((result.error.as_deref(), result.samples.len()), (Some("rank 0: out of memory"), 0));
+    assert_eq!((result.error.unwrap().sentence.as_str(), result.samples.len()), ("rank 0: out of memory", 0));
 
     session.send_step(&prefill(2, 0, 2, &[5]), &[Sampling::greedy()]).unwrap();
     shards[0].sample(&[11]).await;

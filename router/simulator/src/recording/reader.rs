@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use headrace_scheduler::trace::{Arrival, Outcome, PlanRecord, Record};
+use headrace_scheduler::trace::{Arrival, Ended, Outcome, PlanRecord, Record};
 use headrace_scheduler::{Blocks, Config, Micros, RequestId, StepId};
 
 use super::step::{Behind, Planned, Step};
@@ -65,7 +65,7 @@ impl Reader {
                     self.planned(at, &plan);
                 }
             }
-            Record::Landed { at, step, outcome } => self.landed(at, step, outcome.as_ref()),
+            Record::Landed { at, step, ended } => self.landed(at, step, &ended),
             Record::Filled { request, index: Blocks(index), number } => {
                 let number = self.number(number);
                 if let Some(&place) = self.places.get(&request) {
@@ -121,7 +121,7 @@ impl Reader {
 
     /// Steps that were in flight when the trace began are not known; nor are those of a lost session any more. Older
     /// ones landed where a server that could not write fast enough left some records out.
-    fn landed(&mut self, at: Micros, step: StepId, outcome: Option<&Outcome>) {
+    fn landed(&mut self, at: Micros, step: StepId, ended: &Ended) {
         self.at(at);
         self.in_flight.retain(|planned| planned.step >= step);
         if self.in_flight.front().is_none_or(|oldest| oldest.step != step) {
@@ -131,12 +131,13 @@ impl Reader {
         if let Some(next) = self.in_flight.front_mut() {
             next.behind = Behind::Landed(at);
         }
-        match outcome {
-            Some(outcome) => {
+        match ended {
+            Ended::Done(outcome) => {
                 self.steps.push(planned.landed(at, outcome.took));
                 self.take(at, &planned, outcome);
             }
-            None => planned.members.iter().for_each(|(request, _)| self.end(*request, End::Failed)),
+            Ended::OutOfMemory => {} // its requests come again
+            Ended::Failed => planned.members.iter().for_each(|(request, _)| self.end(*request, End::Failed)),
         }
     }
 
