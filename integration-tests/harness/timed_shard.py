@@ -78,6 +78,9 @@ class TimedCompute:
     def copy_blocks(self, pairs: Ints) -> None:
         pass
 
+    def relieve(self) -> None:
+        pass
+
     def rehearse(self) -> None:
         pass
 

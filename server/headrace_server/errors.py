@@ -46,5 +46,15 @@ def one_line(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, HeadraceError):
         return " ".join(text.split())
-    first = text.splitlines()[0] if text else "no further words"
-    return f"unexpected {type(error).__name__}: {first}; --log-level debug shows where it happened"
+    return f"unexpected {type(error).__name__}: {first_line(error)}; --log-level debug shows where it happened"
+
+
+def first_line(error: BaseException) -> str:
+    """Of what a library says, which may be pages."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else "no further words"
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether all that was missing is memory. Without importing torch, which has a type of its own for it."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

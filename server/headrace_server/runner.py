@@ -13,7 +13,7 @@ import numpy as np
 from headrace_server.batch import StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.distributed.collective import Act, agree
-from headrace_server.errors import LostRank, ProtocolError
+from headrace_server.errors import LostRank, ProtocolError, first_line, lacks_memory
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk, asked_chunks, prompt_logprobs
@@ -114,8 +114,8 @@ class Runner:
             except ProtocolError as error:
                 return _landed(self._failed(step, laid_out, str(error)))
             except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
-                self._cannot_go_on(step, error)
-                return _landed(self._failed(step, laid_out, f"{type(error).__name__}: {error}"))
+                why = self._told(step, error)
+                return _landed(self._failed(step, laid_out, why, lacks_memory(error)))
         return lambda: self._land(flight)
 
     def _launch(self, step: Step, laid_out: StepRows) -> _Flight:
@@ -135,10 +135,9 @@ class Runner:
         try:
             computed = flight.launched.land() if flight.launched is not None else NOTHING
         except Exception as error:
-            self._cannot_go_on(step, error)
             with self._lock:
-                why = f"{type(error).__name__}: {error}"
-                return _fail_step(step, rows, flight.report.rows[flight.report.still_held(rows)], why)
+                held = flight.report.rows[flight.report.still_held(rows)]
+                return _fail_step(step, rows, held, self._told(step, error), lacks_memory(error))
         with self._lock:
             sampled = flight.healthy.rows[flight.healthy.sampling]
             failures = flight.failures | self._failed_since(flight) | self._impossible(flight, computed.samples)
@@ -167,29 +166,36 @@ class Runner:
             flight.rows.fail(row, IMPOSSIBLE)
         return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
 
-    def _cannot_go_on(self, step: Step, error: Exception) -> None:
-        """With this step. One of several ranks can't at all, and does not return."""
-        if not isinstance(error, LostRank):
+    def _told(self, step: Step, error: Exception) -> str:
+        """Logs why the step failed; its sentence for the router."""
+        several = self.compute.collective.world_size > 1
+        if not isinstance(error, LostRank) and (several or not lacks_memory(error)):
             LOGGER.exception("step %d failed", step.number)
-        if self.compute.collective.world_size > 1:
-            self.compute.collective.give_up(error)
+        if several:
+            self.compute.collective.give_up(error)  # one of several ranks can't go on at all; this does not return
+        if not lacks_memory(error):
+            return f"{type(error).__name__}: {error}"
+        tokens = int(step.chunk_tokens.sum()) + len(step.decode_rows)
+        LOGGER.warning("step %d of %d tokens ran out of memory: %s", step.number, tokens, first_line(error))
+        self.compute.relieve()
+        return f"out of memory in a step of {tokens} tokens: {first_line(error)}"
 
-    def _failed(self, step: Step, laid_out: StepRows | None, why: str) -> StepResult:
+    def _failed(self, step: Step, laid_out: StepRows | None, why: str, out_of_memory: bool = False) -> StepResult:
         """The whole step could not be launched."""
         rows = self._rows
         named = np.concatenate((step.chunk_rows, step.decode_rows))
         inside = np.unique(named[named < rows.max_rows])
-        result = _fail_step(step, rows, inside[rows.held[inside]], why)
+        result = _fail_step(step, rows, inside[rows.held[inside]], why, out_of_memory)
         if laid_out is not None:
             rows.advance(laid_out.rows, laid_out.num_tokens, laid_out.sampling)
         return result
 
 
-def _fail_step(step: Step, rows: Rows, held: Ints, why: str) -> StepResult:
+def _fail_step(step: Step, rows: Rows, held: Ints, why: str, out_of_memory: bool) -> StepResult:
     """Every row of it that is held fails until a new request takes it."""
     for row in held.tolist():
         rows.fail(row, f"step {step.number} failed: {why}")
-    return StepResult(step.number, error=why)
+    return StepResult(step.number, error=why, out_of_memory=out_of_memory)
 
 
 def _landed(result: StepResult) -> Landing:

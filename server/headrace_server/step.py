@@ -64,5 +64,6 @@ class StepResult:
     prompt_logprobs: Floats = field(default_factory=lambda: np.empty(0, np.float32))  # [tokens of chunks that asked]
     row_errors: dict[int, str] = field(default_factory=dict)  # row → sentence
     error: str | None = None
+    out_of_memory: bool = False  # that is the error: fewer tokens may fit
     forward_us: int = 0  # embedding to logits
     sampling_us: int = 0  # logits to token ids on the host

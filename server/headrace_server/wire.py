@@ -56,6 +56,7 @@ def render_result(result: StepResult, sequence: int, inbox_us: int) -> pb.StepRe
     )
     if result.error is not None:
         message.error = result.error
+        message.out_of_memory = result.out_of_memory
     return message
 
 

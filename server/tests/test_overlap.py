@@ -182,6 +182,22 @@ def test_who_takes_a_row_while_its_last_step_runs_does_not_inherit_the_failure(
     assert result.token_ids.tolist() == tiny_llama.greedy(newcomer, 1)
 
 
+def test_a_step_without_memory_says_so_and_the_one_behind_it_fails_row_by_row(
+    world: World, device: TimedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError("16 GiB were asked for\nand more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.runner.compute, "launch", no_memory)
+        first = decode(world, 0, 1)
+    second = decode(world, 0, 1)
+    result = first()
+    assert (result.error, result.out_of_memory) == ("out of memory in a step of 2 tokens: 16 GiB were asked for", True)
+    assert sorted(second().row_errors) == [0, 1]
+    assert device.relieved == 1
+
+
 def test_prompt_log_probabilities_cross_chunks_in_flight(tiny_llama: TinyModel) -> None:
     """The last value of a chunk belongs to the next one, which is launched before it is known."""
     prompt, asking = random_tokens(20, seed=11), SamplingParameters(prompt_logprobs=True)

@@ -38,6 +38,7 @@ class TimedDevice:
         self.replayed = 0
         self.worst = 0  # what `worst_case` says
         self.rehearsed = 0
+        self.relieved = 0
         self._step_seconds = step_seconds
         self._busy_until = 0.0
         self._marks = 0
@@ -45,6 +46,9 @@ class TimedDevice:
 
     def memory(self, fraction: float) -> Memory:
         return self._host.memory(fraction)
+
+    def relieve(self) -> None:
+        self.relieved += 1
 
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         return self._host.upload(arrays)

@@ -78,6 +78,10 @@ class Compute(Protocol):
         """Forward pass and sampling of rows that are known to be computable; at least one. Rank 0 has the samples."""
         ...
 
+    def relieve(self) -> None:
+        """A step has failed for want of memory: give back what is kept for reuse."""
+        ...
+
     def rehearse(self) -> None:
         """Take the memory that `improve` will need at most, and give it back."""
         ...

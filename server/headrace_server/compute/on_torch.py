@@ -95,6 +95,9 @@ class TorchCompute:
             layer.keys[targets] = layer.keys[sources]
             layer.values[targets] = layer.values[sources]
 
+    def relieve(self) -> None:
+        self._device.relieve()
+
     @torch.inference_mode()
     def rehearse(self) -> None:
         if self._graphs is not None:

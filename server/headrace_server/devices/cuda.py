@@ -62,6 +62,10 @@ class CudaDevice:
         reserved = torch.cuda.memory_reserved(self.torch_device)
         return Memory(available_on_gpu(free, total, reserved, fraction), GPU_SHARE)
 
+    def relieve(self) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         packed, places = pack(arrays)
         stage = self._stages[0]

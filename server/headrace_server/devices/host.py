@@ -41,6 +41,9 @@ class HostDevice:
         """`fraction` is a GPU's."""
         return Memory(available_bytes(), CPU_SHARE / self._sharers)
 
+    def relieve(self) -> None:
+        pass
+
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
 

@@ -56,6 +56,10 @@ class Device(Protocol):
         """What is there now. `fraction`: of the whole device, for everything that this process has."""
         ...
 
+    def relieve(self) -> None:
+        """Give back memory that is kept for reuse."""
+        ...
+
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         """Copies on the device, in one transfer. The arrays may not change before the step has ended."""
         ...
