@@ -1,5 +1,5 @@
-"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS serve …` computes nothing and takes its time for
-it. All else is the real shard: protocol, inbox, threads. It writes a line of LOG for each step that landed:
+"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS MOST_TOKENS serve …` computes nothing and takes its
+time for it; for steps of more tokens it has no memory. All else is the real shard: protocol, inbox, threads. It writes a line of LOG for each step that landed:
 
     {"step": 7, "arrived": …, "began": …, "ended": …}      seconds of one clock, of the message and of the device
 """
@@ -58,8 +58,9 @@ class TimedCompute:
     overlaps = True
     collective: Collective = Alone()
 
-    def __init__(self, config: ModelConfig, step_seconds: float) -> None:
+    def __init__(self, config: ModelConfig, step_seconds: float, most_tokens: int) -> None:
         self.config = config
+        self._most_tokens = most_tokens
         self.last: TimedStep | None = None
         self._step_seconds = step_seconds
 
@@ -89,12 +90,14 @@ class TimedCompute:
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> TimedStep:
         """On a device that is free, or after the step before."""
+        if (tokens := int(laid_out.num_tokens.sum())) > self._most_tokens:
+            raise MemoryError(f"{tokens} tokens do not fit")
         began = max(time.monotonic(), self.last.ended if self.last else 0.0)
         self.last = TimedStep(began, began + self._step_seconds, int(laid_out.sampling.sum()))
         return self.last
 
 
-def main(log_path: str, step_ms: str, _serve: str, *words: str) -> int:
+def main(log_path: str, step_ms: str, most_tokens: str, _serve: str, *words: str) -> int:
     """Serve until told to end."""
     parsed = flags.parse_serve(words)
     log.configure(parsed.json_output)
@@ -102,7 +105,7 @@ def main(log_path: str, step_ms: str, _serve: str, *words: str) -> int:
     arrived: dict[int, float] = {}
 
     def load(_flags: flags.ServeFlags, config: ModelConfig) -> Runner:
-        compute = TimedCompute(config, float(step_ms) / 1000)
+        compute = TimedCompute(config, float(step_ms) / 1000, int(most_tokens))
 
         class Noting(Runner):
             def launch(self, step: Step) -> Landing:
