@@ -1,5 +1,6 @@
-"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS MOST_TOKENS serve …` computes nothing and takes its
-time for it; for steps of more tokens it has no memory. All else is the real shard: protocol, inbox, threads. It writes a line of LOG for each step that landed:
+"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS MOST_TOKENS serve …` computes nothing and takes
+its time for it; for steps of more tokens it has no memory. All else is the real shard: protocol, inbox, threads. It
+writes a line of LOG for each step that landed:
 
     {"step": 7, "arrived": …, "began": …, "ended": …}      seconds of one clock, of the message and of the device
 """
