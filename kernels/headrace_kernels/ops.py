@@ -12,6 +12,7 @@ from headrace_kernels.paged_attention import paged_attention
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
 from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_norm
 from headrace_kernels.rotary_embedding import rotary_embedding
+from headrace_kernels.rotate_and_store_kv import HeadNorms, rotate_and_store_kv
 from headrace_kernels.scaled_matmul import scaled_matmul
 from headrace_kernels.silu_and_mul import silu_and_mul, silu_and_mul_quantized
 from headrace_kernels.store_kv import store_kv
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "ArgumentError",
     "Backend",
+    "HeadNorms",
     "Int4Weight",
     "QuantizedRows",
     "add_rms_norm",
@@ -38,6 +40,7 @@ __all__ = [
     "quantize_rows",
     "rms_norm",
     "rotary_embedding",
+    "rotate_and_store_kv",
     "scaled_matmul",
     "silu_and_mul",
     "silu_and_mul_quantized",

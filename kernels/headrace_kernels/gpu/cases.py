@@ -31,6 +31,8 @@ OPERATIONS = (
     "rms_norm",
     "silu_and_mul",
     "rotary_embedding",
+    "rotate_and_store_kv",
+    "paged_attention",
     "gather_embeddings",
     "gather_rows",
     "copy_blocks",

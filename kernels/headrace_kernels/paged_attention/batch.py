@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from headrace_kernels.checks import ArgumentError, out_of_range
@@ -31,3 +32,11 @@ def check_batch(
         for i in range(first_key // block_size, -(-context // block_size)):
             if not 0 <= table[i] < num_blocks:
                 raise ArgumentError(out_of_range("block_tables", f"{row}, {i}", table[i], 0, num_blocks))
+
+
+def places(query_starts: Tensor, context_lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each token of a batch that fits together: its row and its position in the sequence, int64."""
+    counts = (query_starts[1:] - query_starts[:-1]).long()
+    rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+    behind = (query_starts[1:].long() - context_lengths)[rows]
+    return rows, torch.arange(len(rows), device=counts.device) - behind

@@ -31,14 +31,18 @@ def mixed_tiles(head_dim: int, group: int, queries_per_row: float, query_bytes: 
         return Tiles(max(16, rows), 32, 4, 2)
     if head_dim > 128:
         return Tiles(max(64, rows), 32, 8 if chip < 90 else 4, 2)
-    return Tiles(max(128, rows), 32 if chip < 90 else 64, 8, 3)
+    if chip < 90:
+        return Tiles(max(64, rows), 32, 4, 3)
+    return Tiles(max(128, rows), 64, 8, 3)
 
 
-def decode_tiles(head_dim: int, group: int, query_bytes: int, chip: int) -> Tiles:
+def decode_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int) -> Tiles:
     """For steps of decode rows alone: bytes on their way matter, not products."""
     rows = max(16, next_power_of_two(group))
     if query_bytes == 4:
         return Tiles(rows, 32, 4, 2)
+    if cache_bytes == 1:  # widening takes registers
+        return Tiles(rows, 32, 4, 2 if head_dim > 128 else 4)
     return Tiles(rows, 32 if head_dim > 128 else 64, 4, 2 if head_dim > 128 else 3)
 
 

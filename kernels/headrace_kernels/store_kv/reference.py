@@ -1,11 +1,10 @@
 """The definition of `store_kv` in plain torch."""
 
-import torch
 from torch import Tensor
 
 from headrace_kernels.float8 import encode
 from headrace_kernels.kv_cache import write_keys, write_values
-from headrace_kernels.paged_attention.batch import check_batch
+from headrace_kernels.paged_attention.batch import check_batch, places
 
 
 def store_kv(
@@ -24,10 +23,7 @@ def store_kv(
     num_blocks, _, block_size, _ = k_cache.shape
     num_tokens, num_kv_heads, head_dim = key.shape
     check_batch(num_tokens, num_blocks, block_size, block_tables, query_starts, context_lengths, 1)
-    counts = (query_starts[1:] - query_starts[:-1]).long()
-    rows = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
-    behind = (query_starts[1:].long() - context_lengths)[rows]
-    positions = torch.arange(num_tokens, device=key.device) - behind
+    rows, positions = places(query_starts, context_lengths)
     blocks, offsets = block_tables[rows, positions // block_size].long(), positions % block_size
     for cache, write, new, scale in ((k_cache, write_keys, key, k_scale), (v_cache, write_values, value, v_scale)):
         padded = new.new_zeros(num_tokens, num_kv_heads, cache.shape[3])
