@@ -48,8 +48,8 @@ def sample_on_gpu(
     Cost: logits are read once by several programs a row (`scan`), which compute the noise of rows without filters as
     well, 80 instructions a token; rows with an edit are copied. Rows with filters are then one program's each: beside
     the largest of every 64 logits, it reads those groups in which something can be, once for each of the 31 halvings
-    of a cut. Where that is most of the vocabulary (typical-p alone; nearly flat logits) a row takes as long as 32
-    reads of it from the cache by one multiprocessor. Rows that report are read once more.
+    of a cut. Where that is most of the vocabulary, because logits are nearly flat or a share is nearly 1, a row takes
+    as long as 32 reads of it from the cache by one multiprocessor. Rows that report are read once more.
     """
     expect(logits, "logits", (None, None), FLOATS)
     expect_dense(logits, "logits")

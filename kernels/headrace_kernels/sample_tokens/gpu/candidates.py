@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from headrace_kernels.sample_tokens.gpu.mass import key_of, mass_of, value_of, weight_of
+from headrace_kernels.sample_tokens.gpu.mass import key_of, mass_of, mean_of, value_of, weight_of
 from headrace_kernels.sample_tokens.gpu.rows import GROUP, NEVER, load_logits
 
 BY_RANK = tl.constexpr(0)  # each token weighs 1; the highest score comes first
@@ -135,7 +135,7 @@ def total_and_gap(candidates, kept, top, CHUNK: tl.constexpr):
         masses += mass_of(weights)
         gaps += mass_of(weights * gap)
     total = tl.sum(masses)
-    return total, (tl.sum(gaps).to(tl.float64) / total.to(tl.float64)).to(tl.float32)
+    return total, mean_of(tl.sum(gaps), total)
 
 
 @triton.jit

@@ -33,6 +33,7 @@ from headrace_kernels.sample_tokens.gpu.mass import (
     MASS_REACH,
     key_of,
     mass_of,
+    mean_of,
     target_of,
     value_of,
     weight_of,
@@ -50,6 +51,8 @@ from headrace_kernels.sample_tokens.gpu.rows import (
     word,
 )
 
+MARGIN = tl.constexpr(0.01)  # far more than a logarithm, an exponential or a quotient is wrong by
+
 
 @triton.jit
 def weigh_kernel(
@@ -61,24 +64,28 @@ def weigh_kernel(
     rows_ptr,  # [places]
     parameters_ptr,
     tile_bests_ptr,  # [places, tiles]
-    masses_ptr,  # [filtered, tiles] int64, written
+    masses_ptr,  # [filtered, tiles, 2] int64, written: sums of masses, and of masses times gaps
     vocab_size,
     TILE: tl.constexpr,
     TILES: tl.constexpr,  # a row's tiles, and then the next power of two
 ):
-    """The mass of one tile of one row, if top-p is to look at the whole row."""
+    """The mass of one tile of one row, if its first filter is one of mass."""
     at = tl.program_id(0)
     tile = tl.program_id(1)
     place = tl.load(filtered_places_ptr + at)
     row = tl.load(rows_ptr + place)
-    if _needs_whole_mass(row, vocab_size, parameters_ptr):
+    if _begins_with_mass(row, vocab_size, parameters_ptr):
         temperature = number(parameters_ptr, row, TEMPERATURE)
         edited_at = tl.load(edited_at_ptr + place)
         highest = tl.div_rn(_highest_logit(tile_bests_ptr, place, tl.num_programs(1), TILES), temperature)
         tokens = tile * TILE + tl.arange(0, TILE)
         x = load_logits(Source(logits_ptr, logits_stride, place, edited_ptr, edited_at, vocab_size), tokens)
-        masses = mass_of(weight_of(highest - tl.div_rn(x, temperature)))
-        tl.store(masses_ptr + at.to(tl.int64) * tl.num_programs(1) + tile, tl.sum(masses))
+        scores = tl.div_rn(x, temperature)
+        gaps = tl.minimum(highest - scores, 88.0)  # infinity times no weight is no number
+        weights = tl.where(scores >= highest - MASS_REACH, weight_of(gaps), 0.0)
+        out = masses_ptr + (at.to(tl.int64) * tl.num_programs(1) + tile) * 2
+        tl.store(out, tl.sum(mass_of(weights)))
+        tl.store(out + 1, tl.sum(mass_of(weights * gaps)))
 
 
 @triton.jit
@@ -93,7 +100,7 @@ def choose_kernel(
     parameters_ptr,
     tile_bests_ptr,  # [places, tiles] +∞ where a logit is NaN
     group_maxima_ptr,  # [filtered, groups] float32
-    masses_ptr,  # [filtered, tiles] int64, for rows that need their whole mass
+    masses_ptr,  # [filtered, tiles, 2] int64, of rows whose first filter is one of mass
     active_ptr,  # [filtered, groups] int32, for this kernel's own use
     counts_ptr,
     last_token_ptr,
@@ -116,22 +123,21 @@ def choose_kernel(
     possible = is_finite(highest_logit) & is_finite(highest)
     token = 0
     if possible:
-        tiles = tl.arange(0, TILES)
-        tile_masses_ptr = masses_ptr + at.to(tl.int64) * num_tiles + tiles
         num_groups = tl.cdiv(vocab_size, GROUP)
         groups = tl.arange(0, GROUPS)
         first_group = at.to(tl.int64) * num_groups
         maxima = tl.load(group_maxima_ptr + first_group + groups, mask=groups < num_groups, other=NEVER)
         maxima = tl.div_rn(maxima, temperature)
         total = tl.zeros([], tl.int64)
-        if _needs_whole_mass(row, vocab_size, parameters_ptr):
-            total = tl.sum(tl.load(tile_masses_ptr, mask=tiles < num_tiles, other=0))
-        bound = _first_bound(maxima, num_groups, highest, total, row, vocab_size, parameters_ptr)
+        gap = tl.zeros([], tl.float32)
+        if _begins_with_mass(row, vocab_size, parameters_ptr):
+            total, gap = _whole_mass(masses_ptr + at.to(tl.int64) * num_tiles * 2, num_tiles, TILES)
+        bound = _first_bound(maxima, num_groups, highest, total, gap, row, vocab_size, parameters_ptr)
         num_active = list_active(active_ptr + first_group, maxima, bound, num_groups, GROUPS)
         edited_at = tl.load(edited_at_ptr + place)
         source = Source(logits_ptr, logits_stride, place, edited_ptr, edited_at, vocab_size)
         candidates = Candidates(active_ptr + first_group, num_active, source, temperature)
-        kept = _filtered(candidates, bound, highest, total, row, vocab_size, parameters_ptr, CHUNK)
+        kept = _filtered(candidates, bound, highest, total, gap, row, vocab_size, parameters_ptr, CHUNK)
         index = tl.load(indices_ptr + place)
         token = _draw(candidates, kept, row, index, parameters_ptr, place, kept_ptr, vocab_size, CHUNK)
     conclude(place, row, token, possible, ids_ptr, possible_ptr, last_token_ptr, parameters_ptr, counts_ptr, vocab_size)
@@ -145,42 +151,54 @@ def _highest_logit(tile_bests_ptr, place, num_tiles, TILES: tl.constexpr):
 
 
 @triton.jit
-def _needs_whole_mass(row, vocab_size, parameters_ptr):
-    """Top-p takes a share of what the filters before it left: of everything, if there are none."""
-    is_first = (word(parameters_ptr, row, TOP_K) >= vocab_size) & (number(parameters_ptr, row, TYPICAL_P) >= 1)
-    return is_first & (number(parameters_ptr, row, TOP_P) < 1)
+def _begins_with_mass(row, vocab_size, parameters_ptr):
+    """The filters take a share of everything's mass, because none before has dropped anything."""
+    of_mass = (number(parameters_ptr, row, TYPICAL_P) < 1) | (number(parameters_ptr, row, TOP_P) < 1)
+    return (word(parameters_ptr, row, TOP_K) >= vocab_size) & of_mass
 
 
 @triton.jit
-def _first_bound(maxima, num_groups, highest, total, row, vocab_size, parameters_ptr):
+def _whole_mass(masses_ptr, num_tiles, TILES: tl.constexpr):
+    """(the mass of a row, how far below the highest score it is in the mean)"""
+    tiles = tl.arange(0, TILES)
+    total = tl.sum(tl.load(masses_ptr + tiles * 2, mask=tiles < num_tiles, other=0))
+    gaps = tl.sum(tl.load(masses_ptr + tiles * 2 + 1, mask=tiles < num_tiles, other=0))
+    return total, mean_of(gaps, total)
+
+
+@triton.jit
+def _first_bound(maxima, num_groups, highest, total, gap, row, vocab_size, parameters_ptr):
     """A score below which no token can be left, from the largest scores of all groups."""
     top_k = word(parameters_ptr, row, TOP_K)
+    typical_p = number(parameters_ptr, row, TYPICAL_P)
+    top_p = number(parameters_ptr, row, TOP_P)
     bound = highest + number(parameters_ptr, row, LOG_MIN_P)
     if top_k < vocab_size:
         bound = tl.zeros([], tl.float32) + LOWEST
         if top_k <= num_groups:  # as many tokens are as large as the k-th largest maximum
             bound = tl.maximum(kth_largest(maxima, top_k, highest), LOWEST)
-    elif number(parameters_ptr, row, TYPICAL_P) < 1:
-        bound = highest - MASS_REACH
-    elif number(parameters_ptr, row, TOP_P) < 1:
-        bound = highest + _reach_of_share(total, number(parameters_ptr, row, TOP_P), vocab_size)
+    elif typical_p < 1:
+        # A token twice as far from the highest as the mean is further from the entropy than all above it, so those
+        # come before it, and it is left out as from top-p.
+        bound = highest - tl.maximum(2 * gap + MARGIN, _reach_of_share(total, typical_p, vocab_size))
+    elif top_p < 1:
+        bound = highest - _reach_of_share(total, top_p, vocab_size)
     return bound
 
 
 @triton.jit
 def _reach_of_share(total, share, vocab_size):
-    """How far below the highest score a token in the share can be.
+    """How far below the highest score a token can be that is among the likeliest which hold the share.
 
-    If all that weigh less than e^reach were dropped, they would together be less than what may go.
+    If all that weigh less than e^-reach were dropped, they would together be less than what may go.
     """
     each = (total - target_of(share, total)).to(tl.float32) / vocab_size
-    margin = 0.01  # far more than a logarithm and an exponential are wrong by
     # Of fewer than 256 units rounding to whole ones would matter.
-    return tl.where(each < 256.0, -MASS_REACH, tl.log(each / MASS_OF_ONE) - margin)
+    return tl.where(each < 256.0, MASS_REACH, MARGIN - tl.log(each / MASS_OF_ONE))
 
 
 @triton.jit
-def _filtered(candidates, bound, highest, total, row, vocab_size, parameters_ptr, CHUNK: tl.constexpr):
+def _filtered(candidates, bound, highest, total, gap, row, vocab_size, parameters_ptr, CHUNK: tl.constexpr):
     """The filters one after the other; returns what they leave as `kept`."""
     top_k = word(parameters_ptr, row, TOP_K)
     typical_p = number(parameters_ptr, row, TYPICAL_P)
@@ -194,9 +212,11 @@ def _filtered(candidates, bound, highest, total, row, vocab_size, parameters_ptr
         if weight_from(candidates, kept, low, highest, BY_RANK, CHUNK) > top_k:
             bound = value_of(cut_at(candidates, kept, top_k, low, key_of(highest), highest, BY_RANK, CHUNK))
     if typical_p < 1:
-        typical_total, mean = total_and_gap(candidates, Kept(bound, highest, zero, reach), highest, CHUNK)
-        target = target_of(typical_p, typical_total)
+        if top_k < vocab_size:
+            total, gap = total_and_gap(candidates, Kept(bound, highest, mean, reach), highest, CHUNK)
+        mean = gap
         kept = Kept(bound, highest, mean, reach)
+        target = target_of(typical_p, total)
         last = cut_at(candidates, kept, target, -1 - key_of(reach), key_of(zero) - 1, highest, BY_INFORMATION, CHUNK)
         reach = value_of(-1 - last)
     if top_p < 1:

@@ -38,6 +38,12 @@ def mass_of(weight):
 
 
 @triton.jit
+def mean_of(gaps, total):
+    """From the sum of masses times gaps, and the sum of masses."""
+    return (gaps.to(tl.float64) / total.to(tl.float64)).to(tl.float32)
+
+
+@triton.jit
 def target_of(share, total):
     """The least mass that holds `share` of `total`: at least 1, so that a filter keeps a token."""
     exact = share.to(tl.float64) * total.to(tl.float64)

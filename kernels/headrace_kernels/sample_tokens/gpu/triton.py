@@ -124,7 +124,7 @@ def _choose(
     step: _Step, places: Tensor, bests: Tensor, maxima: Tensor, samples: DeviceSamples, kept: Tensor | None
 ) -> None:
     columns, tiles = step.columns, triton.next_power_of_2(step.tiles)
-    masses = step.empty(len(places), step.tiles, dtype=torch.int64)
+    masses = step.empty(len(places), step.tiles, 2, dtype=torch.int64)
     active = step.empty(len(places), step.groups, dtype=torch.int32)
     launch(
         weigh_kernel, (len(places), step.tiles),
