@@ -89,6 +89,13 @@ def test_noise_has_the_bits_of_cpp(size):
     assert torch.equal(got, gumbel_noise(seeds, indices, size, backend="cpu"))
 
 
+def test_the_likeliest_tokens_go_by_id_among_equals_and_need_not_be_finite():
+    """More than there are finite ones, of a vocabulary that ends within a group; and more than are compared at once."""
+    logits = np.stack([make_logits(shape, 170, 5) for shape in ("masked", "ties", "equal", "normal")])
+    rows = ({"top_n": 150}, {"top_n": 100}, {"top_n": 3}, {"top_n": 170})
+    assert_equal(sample(logits, *rows), sample_in_cpp(logits, *rows))
+
+
 def test_bfloat16_logits_are_sampled_as_their_values():
     logits = torch.from_numpy(np.stack([make_logits("normal", 2100, seed) for seed in range(3)])).bfloat16()
     rows = ({"logprobs": True, "top_n": 4}, {"temperature": 1}, {"temperature": 0.8, "top_k": 30, "top_p": 0.9})
