@@ -28,7 +28,7 @@ class ServeFlags:
     local_world_size: int  # ranks on this machine
     rendezvous: Rendezvous | None  # where the ranks meet; None: this one is alone
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
-    quantize: str | None  # how weights are made smaller on a CPU; None: they have the type dtype
+    quantize: str | None  # what linear layers' weights are or become, one of QUANTIZATIONS; None: as the checkpoint is
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
     device: str
@@ -138,7 +138,11 @@ def _parser() -> argparse.ArgumentParser:
         help="launcher: whoever started the ranks keeps a store for them at --master-port, as torchrun does",
     )
     add("--dtype", choices=DTYPES, help="type of the forward pass (default: bfloat16 where the hardware multiplies it)")
-    add("--quantize", choices=QUANTIZATIONS, help="bits of the weights of linear layers on a CPU (default: as --dtype)")
+    add(
+        "--quantize",
+        choices=QUANTIZATIONS,
+        help="what weights of linear layers are or become (default: as the checkpoint is)",
+    )
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
     add(
         "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"

@@ -7,8 +7,10 @@ which. With one rank all of them are whole.
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
+from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.distributed.collective import Collective
 from headrace_server.quantization.method import LinearLayer, QuantizationMethod
 from headrace_server.weights.safetensors import Checkpoint
@@ -22,7 +24,11 @@ class SummedLinear:
         self._part = part
         self._collective = collective
 
-    def __call__(self, x: Tensor) -> Tensor:
+    @property
+    def rows_dtype(self) -> torch.dtype | None:
+        return self._part.rows_dtype
+
+    def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
         return self._collective.all_reduce(self._part(x))
 
 

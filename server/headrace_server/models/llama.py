@@ -36,10 +36,10 @@ class DecoderLayer:
         self, x: Tensor, residual: Tensor, positions: Tensor, cache: LayerCache, batch: AttentionBatch
     ) -> tuple[Tensor, Tensor]:
         """x is what the layer before added; residual the stream before that addition."""
-        x, residual = self._input_norm.add(x, residual)
-        x = self._attention(x, positions, cache, batch)
-        x, residual = self._mlp_norm.add(x, residual)
-        return self._mlp(x), residual
+        rows, residual = self._input_norm.add_for(self._attention.rows_dtype, x, residual)
+        x = self._attention(rows, positions, cache, batch)
+        rows, residual = self._mlp_norm.add_for(self._mlp.rows_dtype, x, residual)
+        return self._mlp(rows), residual
 
 
 class Llama:

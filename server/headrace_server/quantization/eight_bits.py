@@ -22,14 +22,18 @@ DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 class ScaledLinear:
     """x → x @ weight.T + bias."""
 
-    def __init__(self, weight: QuantizedRows, bias: Tensor | None, rows_dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, weight: QuantizedRows, bias: Tensor | None, rows_dtype: torch.dtype | None, dtype: torch.dtype
+    ) -> None:
         self.weight = weight  # [out_features, in_features]
         self.bias = bias  # [out_features]
         self.rows_dtype = rows_dtype
+        self._dtype = dtype  # the result's
 
-    def __call__(self, x: Tensor) -> Tensor:
-        given = x if self.rows_dtype is None else quantize_rows(x, self.rows_dtype)
-        return scaled_matmul(given, self.weight, self.bias, dtype=x.dtype)
+    def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
+        if self.rows_dtype is not None and isinstance(x, Tensor):
+            x = quantize_rows(x, self.rows_dtype)
+        return scaled_matmul(x, self.weight, self.bias, dtype=self._dtype)
 
 
 @dataclass(frozen=True)
@@ -55,4 +59,4 @@ class EightBits:
         bias: bool,
     ) -> ScaledLinear:
         plain = Unquantized().linear(checkpoint, names, out_features, in_features, bias)
-        return ScaledLinear(quantize_rows(plain.weight, self.weights), plain.bias, self.rows)
+        return ScaledLinear(quantize_rows(plain.weight, self.weights), plain.bias, self.rows, checkpoint.dtype)

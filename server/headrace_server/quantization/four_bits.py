@@ -10,6 +10,7 @@ from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
 from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, unpack_columns
 from headrace_kernels.int4_matmul.reference import dequantize
 from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.quantization.groups import groups_of
 from headrace_server.quantization.method import LinearLayer
@@ -26,11 +27,14 @@ WORD = 8
 class Int4Linear:
     """x → x @ weight + bias."""
 
+    rows_dtype: torch.dtype | None = None
+
     def __init__(self, weight: Int4Weight, bias: Tensor | None) -> None:
         self.weight = weight
         self.bias = bias  # [out_features]
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
+        assert isinstance(x, Tensor)  # rows_dtype is None
         return int4_matmul(x, self.weight, self.bias)
 
 

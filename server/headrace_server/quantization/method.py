@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.errors import ConfigError
 from headrace_server.quantization.stored import StoredInt4, check_asked
 from headrace_server.weights.safetensors import Checkpoint
@@ -13,9 +14,16 @@ from headrace_server.weights.slice import Slice
 
 
 class LinearLayer(Protocol):
-    """x [tokens, in_features] → [tokens, out_features]."""
+    """x [tokens, in_features] → [tokens, out_features].
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    `rows_dtype` is the 8-bit type that it rounds x to. Whoever makes x may have done that already, in the same pass.
+    None: it takes x as it is, and only so.
+    """
+
+    @property
+    def rows_dtype(self) -> torch.dtype | None: ...
+
+    def __call__(self, x: Tensor | QuantizedRows) -> Tensor: ...
 
 
 class QuantizationMethod(Protocol):

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -12,11 +14,14 @@ from headrace_server.weights.slice import Slice
 class UnquantizedLinear:
     """x → x @ weight.T + bias."""
 
+    rows_dtype: torch.dtype | None = None
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = weight  # [out_features, in_features]
         self.bias = bias  # [out_features]
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
+        assert isinstance(x, Tensor)  # rows_dtype is None
         return linear(x, self.weight, self.bias)
 
 

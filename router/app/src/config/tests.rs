@@ -144,7 +144,7 @@ fn warnings(words: &str) -> Vec<String> {
 
 #[test]
 fn flags_without_effect_are_one_warning_each_with_the_reason() {
-    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats on --ngrok --master-port 29500 --quantize awq";
+    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats on --ngrok --master-port 29500 --quantize exl2";
     let warnings = warnings(words);
     let named = ["trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok", "quantize"];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
@@ -162,17 +162,27 @@ fn a_flag_that_asks_for_what_is_done_anyway_is_no_warning() {
 
 #[test]
 fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
-    for (word, name) in [("int8", Some("int8")), ("int4", Some("int4")), ("none", None)] {
+    for (word, name) in [
+        ("int8", Some("int8")),
+        ("int4", Some("int4")),
+        ("fp8", Some("fp8")),
+        ("gptq", Some("gptq")),
+        ("awq", Some("awq")),
+        ("none", None),
+    ] {
         let config = serve(&format!("--quantize {word}"));
         assert_eq!((config.shard.quantize, config.service.warnings.len()), (name, 0), "{word}");
     }
-    let others = ["bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4", "eetq", "fp8"];
-    for word in others.into_iter().chain(["awq", "compressed-tensors", "exl2", "gptq", "marlin"]) {
+    let others = ["bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4", "eetq"];
+    for word in others.into_iter().chain(["compressed-tensors", "exl2", "marlin"]) {
         let config = serve(&format!("--quantize {word}"));
         assert_eq!(config.shard.quantize, None, "{word}");
         let [warning] = &config.service.warnings[..] else { panic!("{word}: {:?}", config.service.warnings) };
         assert!(warning.starts_with("--quantize has no effect: "), "{warning}");
-        assert!(warning.ends_with("on a CPU --quantize int8 or int4 makes them smaller"), "{warning}");
+        assert!(
+            warning.ends_with("--quantize int8, int4 (on a CPU) or fp8 (on a GPU) makes them smaller"),
+            "{warning}"
+        );
     }
 }
 

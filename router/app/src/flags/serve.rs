@@ -81,9 +81,10 @@ pub struct ShardFlags {
     /// Type of weights and KV cache; `auto` is bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
     #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
     pub dtype: Dtype,
-    /// Keep the weights of linear layers in fewer bits on a CPU, which reads them faster and answers a little less
-    /// exactly: `int8` in 8.5 bits each, `int4` in 4.5 to 5. A GGUF's blocks of as many bits are used as they are.
-    /// Default: all weights have the type of --dtype.
+    /// Keep the weights of linear layers in fewer bits, which are read faster, and answer a little less exactly. On a
+    /// CPU: `int8` in 8.5 bits each, `int4` in 4.5 to 5; a GGUF's blocks of as many bits are used as they are. On a GPU:
+    /// `int8` and `fp8` in 8. `gptq` and `awq` are what a checkpoint is already; its config.json says so too. Default: as
+    /// the checkpoint is; plain weights have the type of --dtype.
     #[arg(long, env, value_enum, value_name = "METHOD")]
     pub quantize: Option<Quantize>,
     /// Where to compute; `auto` takes a GPU when there is one.
@@ -144,17 +145,23 @@ impl Dtype {
 /// How the weights of linear layers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Quantize {
-    /// 8 bits, and a scale for each 32 weights.
+    /// 8 bits; on a CPU a scale for each 32 weights, on a GPU for each output.
     Int8,
-    /// 4 bits, and a scale and a least value for each 32 weights.
+    /// 4 bits, and a scale and a least value for each 32 weights; a CPU's.
     Int4,
+    /// 8-bit floating point (e4m3), and a scale for each output; a GPU's.
+    Fp8,
+    /// A checkpoint that GPTQ made, with 4 bits.
+    Gptq,
+    /// A checkpoint that AWQ made, with 4 bits.
+    Awq,
     /// As --dtype says.
     None,
     /// Without effect: Text Generation Inference's methods that quantize a plain checkpoint.
-    #[value(name = "bitsandbytes", aliases = ["bitsandbytes-nf4", "bitsandbytes-fp4", "eetq", "fp8"], hide = true)]
+    #[value(name = "bitsandbytes", aliases = ["bitsandbytes-nf4", "bitsandbytes-fp4", "eetq"], hide = true)]
     OnTheFly,
-    /// Without effect: its methods that read a quantized checkpoint.
-    #[value(name = "awq", aliases = ["compressed-tensors", "exl2", "gptq", "marlin"], hide = true)]
+    /// Without effect: its methods that read a checkpoint which is refused here, or is found to be GPTQ's.
+    #[value(name = "compressed-tensors", aliases = ["exl2", "marlin"], hide = true)]
     Checkpoint,
 }
 
@@ -164,6 +171,9 @@ impl Quantize {
         match self {
             Self::Int8 => Some("int8"),
             Self::Int4 => Some("int4"),
+            Self::Fp8 => Some("fp8"),
+            Self::Gptq => Some("gptq"),
+            Self::Awq => Some("awq"),
             Self::None | Self::OnTheFly | Self::Checkpoint => None,
         }
     }
@@ -172,14 +182,14 @@ impl Quantize {
     pub fn idle(self) -> Option<&'static str> {
         match self {
             Self::OnTheFly => Some(
-                "this method is not known here, so weights are kept in the type of --dtype; on a CPU --quantize int8 or \
-                 int4 makes them smaller",
+                "this method is not known here, so weights are kept in the type of --dtype; --quantize int8, int4 (on a \
+                 CPU) or fp8 (on a GPU) makes them smaller",
             ),
             Self::Checkpoint => Some(
-                "checkpoints that are quantized themselves are refused, and of others the weights are kept in the type \
-                 of --dtype; on a CPU --quantize int8 or int4 makes them smaller",
+                "a checkpoint's own files say how it is quantized, gptq and awq are read, and of others the weights are \
+                 kept in the type of --dtype; --quantize int8, int4 (on a CPU) or fp8 (on a GPU) makes them smaller",
             ),
-            Self::Int8 | Self::Int4 | Self::None => None,
+            Self::Int8 | Self::Int4 | Self::Fp8 | Self::Gptq | Self::Awq | Self::None => None,
         }
     }
 }

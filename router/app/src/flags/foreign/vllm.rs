@@ -9,8 +9,8 @@ pub const HEADING: &str = "Known from vLLM";
 
 const ONE_SHARD: Verdict = NoEffect("a model is split over the ranks of --num-shard, in no other way");
 const UNQUANTIZED: Verdict = NoEffect(
-    "weights are kept in the type of --dtype, which takes more memory and loses nothing; on a CPU --quantize int8 or int4 \
-     makes them smaller",
+    "a checkpoint's own files say how it is quantized, and plain weights are kept in the type of --dtype; --quantize int8, \
+     int4 (on a CPU) or fp8 (on a GPU) makes them smaller",
 );
 const OWN_FILES: Verdict = NoEffect("a model's own files say how it is read");
 const OWN_TOKENIZER: Verdict = NoEffect("the model's own tokenizer.json is used, with the fast implementation");

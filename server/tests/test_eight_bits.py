@@ -1,0 +1,85 @@
+"""`--quantize int8` and `fp8` as a GPU computes them, on a CPU by the kernels' definitions."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from shard_world import GREEDY, World, load_on_torch, on_logits, random_tokens
+from tiny_models import llama
+
+from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
+from headrace_server.quantization import eight_bits, method
+from headrace_server.quantization.eight_bits import DTYPES, EightBits
+from headrace_server.runner import Runner
+
+NAMES = pytest.mark.parametrize("name", DTYPES)
+PROMPT = random_tokens(12, seed=4)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("llama")
+    return llama(directory, num_hidden_layers=2, initializer_range=0.1, attention_bias=True).directory
+
+
+def load(directory: Path, chosen: EightBits) -> Runner:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(method, "quantization_method", lambda stored, asked, device: chosen)
+        return load_on_torch(directory)
+
+
+def rounded(plain: Path, directory: Path, dtype: torch.dtype) -> Path:
+    """The same model with the weights that 8 bits stand for."""
+    shutil.copytree(plain, directory)
+    tensors = load_file(plain / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.endswith("_proj.weight"):
+            rows = quantize_rows(tensor, dtype)
+            tensors[name] = rows.values.float() * rows.scales[:, None]
+    save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+@NAMES
+def test_with_rows_as_they_are_tokens_are_those_of_the_rounded_weights(name: str, plain: Path, tmp_path: Path) -> None:
+    weights_alone = load(plain, EightBits(DTYPES[name], None))
+    expected = World(load_on_torch(rounded(plain, tmp_path / name, DTYPES[name]))).generate({0: PROMPT}, 12)
+    assert World(weights_alone).generate({0: PROMPT}, 12) == expected
+
+
+def logits(runner: Runner) -> np.ndarray:
+    """Behind the prompt."""
+    seen: list[np.ndarray] = []
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(runner)
+        on_logits(runner, patch, lambda values: seen.append(values.copy()))
+        world.step(new={0: (PROMPT, GREEDY)}, chunks={0: len(PROMPT)})
+    return seen[0]
+
+
+@pytest.mark.parametrize(("name", "limit"), [("int8", 0.05), ("fp8", 0.15)])
+def test_rounding_rows_moves_logits_little(name: str, limit: float, plain: Path, tmp_path: Path) -> None:
+    """int8 rounds to 1 part in 254 of a row's largest element, float8 to 1 part in 16 of each."""
+    exact = logits(load_on_torch(rounded(plain, tmp_path / name, DTYPES[name])))
+    moved = np.abs(logits(load(plain, EightBits(DTYPES[name], DTYPES[name]))) - exact).mean() / np.abs(exact).mean()
+    assert 1e-4 < moved < limit
+
+
+@NAMES
+def test_norms_and_gates_round_for_the_products_that_follow(
+    name: str, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the four products of a layer only the one of attention's result rounds its rows itself."""
+    rounded_alone: list[tuple[int, ...]] = []
+
+    def count(x: torch.Tensor, dtype: torch.dtype) -> QuantizedRows:
+        rounded_alone.append(tuple(x.shape))
+        return quantize_rows(x, dtype)
+
+    runner = load(plain, EightBits(DTYPES[name], DTYPES[name]))
+    monkeypatch.setattr(eight_bits, "quantize_rows", count)
+    logits(runner)
+    assert rounded_alone == [(len(PROMPT), 64)] * 2
