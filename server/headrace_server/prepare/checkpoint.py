@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace_server.architectures import MODEL_TYPES
+from headrace_server.errors import ConfigError
+from headrace_server.fields import Fields
 from headrace_server.prepare.errors import PrepareError
+from headrace_server.quantization.stored import read_stored
 from headrace_server.weights.index import INDEX, SINGLE, unindexed_files
 
 # A header of a large model is about 100 kB; the format's own limit is this.
@@ -64,12 +67,10 @@ def check_config(path: Path) -> None:
         raise PrepareError(
             f"{path}: the architecture {model_type!r} is not supported; supported are {', '.join(MODEL_TYPES)}"
         )
-    quantization = config.get("quantization_config")
-    if isinstance(quantization, dict):
-        method = quantization.get("quant_method", "unknown method")
-        raise PrepareError(
-            f"{path}: quantised weights ({method}) are not supported; name the unquantised model or a .gguf file"
-        )
+    try:
+        read_stored(path.parent, Fields(config, path.name))
+    except ConfigError as error:
+        raise PrepareError(f"{path.parent}: {error}") from None
 
 
 def _check_tokenizer(path: Path) -> None:

@@ -90,8 +90,13 @@ def test_a_file_that_is_no_safetensors_is_named(content, model, prepare):
         ("config.json", '{"model_type": "mamba"}', "supported are llama, mistral, qwen2, qwen3, smollm3"),
         (
             "config.json",
-            '{"model_type": "llama", "quantization_config": {"quant_method": "gptq"}}',
-            "quantised weights (gptq) are not supported",
+            '{"model_type": "llama", "quantization_config": {"quant_method": "eetq"}}',
+            "quantization 'eetq' is not supported, only gptq and awq are",
+        ),
+        (
+            "config.json",
+            '{"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 8}}',
+            "'bits' is 8; supported: 4",
         ),
         ("tokenizer.json", None, "missing; save the tokenizer in its fast form"),
         ("tokenizer.json", "nope", "not valid JSON"),
