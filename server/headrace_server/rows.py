@@ -26,6 +26,7 @@ class Rows:
         self.prefilling = np.zeros(max_rows, np.bool_)
         self.failed = np.zeros(max_rows, np.bool_)
         self.failures: dict[int, str] = {}  # row → why, for failed rows
+        self.failed_in = np.zeros(max_rows, np.int64)  # the step that failed it; 0: it was never right
         self.tokens: dict[int, Ints] = {}  # row → token ids, while it is prefilling
         self.next_logprob = np.full(max_rows, np.nan, np.float32)  # of the prompt token after the last chunk
         self.sampling = SamplingState(max_rows, vocab_size)
@@ -50,10 +51,11 @@ class Rows:
         else:
             self.sampling.admit(row, new.sampling, new.token_ids, new.num_generated)
 
-    def fail(self, row: int, why: str) -> None:
-        """From now on the row only gives errors, until a new request takes it. The first reason stays."""
-        self.failed[row] = True
-        self.failures.setdefault(row, why)
+    def fail(self, row: int, why: str, step: int = 0) -> None:
+        """From this step on the row only gives errors, until a new request takes it. The first reason stays."""
+        if not self.failed[row]:
+            self.failed[row], self.failed_in[row] = True, step
+            self.failures[row] = why
 
     def advance(self, rows: Ints, num_tokens: Ints, sampled: np.ndarray) -> None:
         """A step computed num_tokens[i] tokens of rows[i], and sampled one where `sampled`; failed rows count too."""

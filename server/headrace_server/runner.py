@@ -77,11 +77,11 @@ class Runner:
         with self._lock:
             self._rows.filter(ended)
 
-    def fail_all(self, why: str) -> None:
-        """A message could not be read, and any row may have been in it."""
+    def fail_all(self, step: int, why: str) -> None:
+        """A step's message could not be read, and any row may have been in it."""
         with self._lock:
             for row in np.flatnonzero(self._rows.held).tolist():
-                self._rows.fail(row, why)
+                self._rows.fail(row, f"step {step} could not be read: {why}", step)
 
     def improve(self) -> bool:
         """Use a quiet moment to make later steps faster. False: there is nothing more to do."""
@@ -122,7 +122,7 @@ class Runner:
         rows, plan = self._rows, self._plan
         failures = find_failures(laid_out, rows, self.compute.block_size, plan.num_blocks, plan.served_positions)
         for row, why in failures.items():
-            rows.fail(row, why)
+            rows.fail(row, why, step.number)
         healthy = laid_out if not failures else laid_out.take(~np.isin(laid_out.rows, list(failures)))
         asked = asked_chunks(healthy, rows)
         launched = self.compute.launch(healthy, asked, rows) if len(healthy.rows) else None
@@ -146,9 +146,12 @@ class Runner:
         return replace(result, forward_us=computed.forward_us, sampling_us=computed.sampling_us)
 
     def _failed_since(self, flight: _Flight) -> dict[int, str]:
-        """Rows that were found to have failed in the step before, when this one had been launched already."""
-        held = flight.report.rows[flight.report.still_held(flight.rows)]
-        return {row: flight.rows.failures[row] for row in held[flight.rows.failed[held]].tolist()}
+        """Rows that were found to have failed in the step before, when this one had been launched already. What fails a
+        later step, which may have been launched meanwhile, is nothing to this one."""
+        rows = flight.rows
+        held = flight.report.rows[flight.report.still_held(rows)]
+        failed = held[rows.failed[held] & (rows.failed_in[held] < flight.step.number)]
+        return {row: rows.failures[row] for row in failed.tolist()}
 
     def _impossible(self, flight: _Flight, samples: Samples | None) -> dict[int, str]:
         """Rows that could not sample fail from here on.
@@ -163,7 +166,7 @@ class Runner:
             return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
         held = flight.report.rows[flight.report.still_held(flight.rows)]
         for row in np.intersect1d(impossible, held).tolist():
-            flight.rows.fail(row, IMPOSSIBLE)
+            flight.rows.fail(row, IMPOSSIBLE, flight.step.number)
         return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
 
     def _told(self, step: Step, error: Exception) -> str:
@@ -194,7 +197,7 @@ class Runner:
 def _fail_step(step: Step, rows: Rows, held: Ints, why: str, out_of_memory: bool) -> StepResult:
     """Every row of it that is held fails until a new request takes it."""
     for row in held.tolist():
-        rows.fail(row, f"step {step.number} failed: {why}")
+        rows.fail(row, f"step {step.number} failed: {why}", step.number)
     return StepResult(step.number, error=why, out_of_memory=out_of_memory)
 
 

@@ -131,7 +131,7 @@ class ShardService(ShardServicer):
             unreadable = StepResult(message.step, error=str(error))
 
             def refuse(waited_us: int) -> pb.StepResult:
-                runner.fail_all(f"step {unreadable.number} could not be read: {unreadable.error}")
+                runner.fail_all(unreadable.number, str(unreadable.error))
                 return wire.render_result(unreadable, sequence, waited_us)
 
             return refuse

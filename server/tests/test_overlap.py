@@ -188,13 +188,15 @@ def test_a_step_without_memory_says_so_and_the_one_behind_it_fails_row_by_row(
     def no_memory(*_: object) -> None:
         raise MemoryError("16 GiB were asked for\nand more")
 
+    before = decode(world, 0, 1)
     with monkeypatch.context() as patch:
         patch.setattr(world.runner.compute, "launch", no_memory)
-        first = decode(world, 0, 1)
-    second = decode(world, 0, 1)
-    result = first()
+        failing = decode(world, 0, 1)
+    behind = decode(world, 0, 1)
+    assert before().row_errors == {}, "it had been launched when memory ran out"
+    result = failing()
     assert (result.error, result.out_of_memory) == ("out of memory in a step of 2 tokens: 16 GiB were asked for", True)
-    assert sorted(second().row_errors) == [0, 1]
+    assert sorted(behind().row_errors) == [0, 1]
     assert device.relieved == 1
 
 
