@@ -1,12 +1,17 @@
 """Calls of sampling that launch all of its kernels, on tensors of device "meta"."""
 
+import re
+
 import numpy as np
 import torch
 
+from headrace_kernels.gpu.ahead import compiling
+from headrace_kernels.ops import gumbel_noise
 from headrace_kernels.sample_tokens import Columns
 from headrace_kernels.sample_tokens.gpu import DeviceColumns, sample_on_gpu
 
 META = torch.device("meta")
+EXACT = ("edit_kernel", "scan_kernel", "_noise_kernel")
 
 
 def everything() -> None:
@@ -25,3 +30,15 @@ def everything() -> None:
     logits = torch.empty(4, vocab_size, dtype=torch.bfloat16, device=META)
     masks = torch.empty(1, vocab_size // 32, dtype=torch.int32, device=META)
     sample_on_gpu(logits, rows, rows, columns, there, masks=masks, mask_at=np.array([-1, 0, -1, -1]))
+
+
+def round_as_the_source_says() -> None:
+    """Edits, quotients and noise: every product is rounded before it is added, and no division is approximate."""
+    with compiling("sm_90") as compiled:
+        everything()
+        gumbel_noise(torch.empty(1, dtype=torch.int64, device=META), torch.empty(1, dtype=torch.int64, device=META), 64)
+    exact = [kernel for kernel in compiled.kernels if kernel.metadata.name in EXACT]
+    assert len(exact) == len(EXACT)
+    for kernel in exact:
+        found = re.search(r"\b(fma|mad)\.\w*\.?f32|div\.(full|approx)|\.ftz", kernel.asm["ptx"])
+        assert found is None, f"{kernel.metadata.name}: {found}"

@@ -254,3 +254,8 @@ def test_kernels_fit_the_chips_with_other_logits_and_masks():
         *("_tile_kernel", "_merge_kernel", "logprobs_kernel", "maxima_kernel", "likeliest_kernel"),
     }
     assert all(kernel.fits() for kernel in kernels)
+
+
+def test_what_must_have_the_bits_of_cpp_is_rounded_as_the_source_says():
+    """The interpreter rounds so anyway; a compiler does only if it is told."""
+    weigh("sampling_calls:round_as_the_source_says", "sm_90")
