@@ -120,6 +120,10 @@ pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>)
     if config.memory_fraction < 1.0 {
         flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
     }
+    if let Some(rows) = &config.cuda_graphs {
+        let rows: Vec<String> = rows.iter().map(u32::to_string).collect();
+        flag("--cuda-graphs", rows.join(",").into());
+    }
     if let Some(rope) = config.rope {
         flag("--rope-scaling", rope.scaling.name().into());
         flag("--rope-factor", rope.factor.to_string().into());

@@ -78,6 +78,8 @@ pub struct ShardConfig {
     pub num_threads: u32,
     /// Of a GPU, for everything together.
     pub memory_fraction: f32,
+    /// Rows of the decode steps that are recorded; `None`: the shard's choice.
+    pub cuda_graphs: Option<Vec<u32>>,
     /// Stretches the positions instead of what config.json says.
     pub rope: Option<Rope>,
     /// Prefix of the socket's path; `None`: a fresh private directory.
@@ -249,6 +251,7 @@ fn check_serve(
         block_size: flags.shard.block_size.map(Tokens),
         num_threads: flags.shard.num_threads.unwrap_or_else(cores),
         memory_fraction: flags.shard.cuda_memory_fraction,
+        cuda_graphs: flags.shard.cuda_graphs,
         rope: checks::rope(flags.shard.rope_scaling, flags.shard.rope_factor),
         uds_prefix: flags.shard.shard_uds_path,
     };

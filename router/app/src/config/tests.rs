@@ -144,9 +144,9 @@ fn warnings(words: &str) -> Vec<String> {
 
 #[test]
 fn flags_without_effect_are_one_warning_each_with_the_reason() {
-    let words = "--trust-remote-code --cuda-graphs 1,2 --usage-stats on --ngrok --master-port 29500 --quantize exl2";
+    let words = "--trust-remote-code --usage-stats on --ngrok --quantize exl2";
     let warnings = warnings(words);
-    let named = ["trust-remote-code", "cuda-graphs", "master-port", "usage-stats", "ngrok", "quantize"];
+    let named = ["trust-remote-code", "master-port", "usage-stats", "ngrok", "quantize"];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     for (warning, name) in warnings.iter().zip(named) {
         assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
@@ -155,7 +155,7 @@ fn flags_without_effect_are_one_warning_each_with_the_reason() {
 
 #[test]
 fn a_flag_that_asks_for_what_is_done_anyway_is_no_warning() {
-    let words = "--speculate 0 --usage-stats off --kv-cache-dtype auto --cuda-graphs 0 --swap-space 0 --num-shard 1 \
+    let words = "--speculate 0 --usage-stats off --kv-cache-dtype auto --swap-space 0 --num-shard 1 \
                  --no-enforce-eager --no-trust-remote-code --sharded false";
     assert_eq!(warnings(words), Vec::<String>::new());
 }

@@ -99,6 +99,10 @@ pub struct ShardFlags {
     #[arg(long, visible_alias = "gpu-memory-utilization", env, value_name = "SHARE", default_value = "1",
           value_parser = share)]
     pub cuda_memory_fraction: f32,
+    /// Numbers of rows, separated by commas: decode steps of so many are recorded as CUDA graphs, which start at once,
+    /// and smaller ones are padded to them. 0: none is. Default: what suits --max-batch-size. Has no effect on a CPU.
+    #[arg(long, env, value_name = "ROWS", value_delimiter = ',')]
+    pub cuda_graphs: Option<Vec<u32>>,
     /// Stretch the model's positions by --rope-factor, whatever its config.json says. Default: as config.json says;
     /// linear if --rope-factor is given.
     #[arg(long, env, value_enum, value_name = "KIND")]

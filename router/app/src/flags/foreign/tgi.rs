@@ -16,7 +16,6 @@ pub const FLAGS: &[Foreign] = &[
     row("lora-adapters", "LORA_ADAPTERS", Value, NoEffect("no adapters are loaded, and a request that names one is refused")),
     row("trust-remote-code", "TRUST_REMOTE_CODE", Toggle, NoEffect("no code of a model repository is ever run")),
     row("disable-custom-kernels", "DISABLE_CUSTOM_KERNELS", Switch, NoEffect("the shard picks its kernels by device")),
-    row("cuda-graphs", "CUDA_GRAPHS", Value, NoEffect("graphs are not captured in this version")).unless(&["0"]),
     row("weights-cache-override", "WEIGHTS_CACHE_OVERRIDE", Value, NoEffect("--cache-dir says where converted models are kept, --huggingface-hub-cache where downloads are")),
     row("watermark-gamma", "WATERMARK_GAMMA", Value, NO_WATERMARK),
     row("watermark-delta", "WATERMARK_DELTA", Value, NO_WATERMARK),

@@ -16,7 +16,8 @@ const OWN_FILES: Verdict = NoEffect("a model's own files say how it is read");
 const OWN_TOKENIZER: Verdict = NoEffect("the model's own tokenizer.json is used, with the fast implementation");
 const NO_ADAPTERS: Verdict = NoEffect("no adapters are loaded, and a request that names one is refused");
 const NO_DRAFTS: Verdict = NoEffect("tokens are computed one by one; the answers are the same");
-const NO_GRAPHS: Verdict = NoEffect("nothing is compiled or captured in this version");
+const NO_GRAPHS: Verdict =
+    NoEffect("--cuda-graphs says for which numbers of rows decode steps are recorded; 0: for none");
 const NO_IMAGES: Verdict = NoEffect("this version takes text only");
 const NO_TOOLS: Verdict = NoEffect("tool calls are not parsed in this version");
 const NO_REASONING: Verdict = NoEffect("reasoning is part of the text in this version");
