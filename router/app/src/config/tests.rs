@@ -146,7 +146,7 @@ fn warnings(words: &str) -> Vec<String> {
 fn flags_without_effect_are_one_warning_each_with_the_reason() {
     let words = "--trust-remote-code --usage-stats on --ngrok --quantize exl2";
     let warnings = warnings(words);
-    let named = ["trust-remote-code", "master-port", "usage-stats", "ngrok", "quantize"];
+    let named = ["trust-remote-code", "usage-stats", "ngrok", "quantize"];
     assert_eq!(warnings.len(), named.len(), "{warnings:?}");
     for (warning, name) in warnings.iter().zip(named) {
         assert!(warning.starts_with(&format!("--{name} has no effect: ")), "{warning}");
