@@ -75,9 +75,8 @@ def tokens_of(groups):
 
 @triton.jit
 def scores_of(candidates, tokens):
-    """Of tokens; outside the vocabulary NaN, which is never kept."""
-    scores = tl.div_rn(load_logits(candidates.source, tokens), candidates.temperature)
-    return tl.where(tokens < candidates.source.vocab_size, scores, float("nan"))
+    """Of tokens; outside the vocabulary −∞."""
+    return tl.div_rn(load_logits(candidates.source, tokens), candidates.temperature)
 
 
 @triton.jit

@@ -115,7 +115,7 @@ def likeliest_kernel(
 @triton.jit
 def _find(candidates, bound, highest, top_n, ids_ptr, logits_ptr, CHUNK: tl.constexpr):
     """Write the top_n largest: those above the cut, then as many of the cut's equals as there is room for, each in the
-    order of ids."""
+    order of ids. (So what is outside the vocabulary comes after everything in it, even if the cut is −∞.)"""
     kept = Kept(bound, highest, 0.0, INFINITY)
     cut = cut_at(candidates, kept, top_n, key_of(bound), key_of(highest), highest, BY_RANK, CHUNK)
     above = 0
