@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace_kernels import native
 from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
@@ -19,6 +20,10 @@ from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.split import Split
 from headrace_server.runner import Runner
+
+if TYPE_CHECKING:
+    from headrace_server.compute.on_torch import TorchCompute
+    from headrace_server.weights.safetensors import Checkpoint
 
 CPU_TYPES = {"float32": native.FLOAT32, "bfloat16": native.BFLOAT16}
 """What the C++ kernels compute with."""
@@ -73,11 +78,7 @@ def on_torch(
         raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
     import torch
 
-    from headrace_server.attention.paged import PagedAttention
-    from headrace_server.compute.on_torch import TorchCompute, TorchOptions
     from headrace_server.devices.host import HostDevice
-    from headrace_server.models.registry import model_class
-    from headrace_server.quantization.method import quantization_method
     from headrace_server.weights.safetensors import Checkpoint
 
     dtype = getattr(torch, dtype_name)
@@ -89,13 +90,27 @@ def on_torch(
         from headrace_server.devices.cuda import CudaDevice
 
         device = CudaDevice(torch.device(device_name).index)
+    with Checkpoint(flags.model_dir, dtype, device.torch_device, config.sizes) as checkpoint:
+        return torch_compute(flags, config, checkpoint, device, collective)
+
+
+def torch_compute(
+    flags: ServeFlags, config: ModelConfig, checkpoint: "Checkpoint", device: Device, collective: Collective
+) -> "TorchCompute":
+    """A model of what the checkpoint holds, on the device."""
+    from headrace_server.attention.paged import PagedAttention
+    from headrace_server.compute.on_torch import TorchCompute, TorchOptions
+    from headrace_server.models.registry import model_class
+    from headrace_server.quantization.method import quantization_method
+
     place = device.torch_device
     split = Split.of(config, collective.rank, collective.world_size)
     backend = PagedAttention(len(split.kv_heads), config.head_dim, _block_size(flags, config, place.type), place)
     method = quantization_method(config.quantization, flags.quantize, place)
-    with Checkpoint(flags.model_dir, dtype, place, config.sizes) as checkpoint:
-        model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
-    return TorchCompute(model, backend, dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs))
+    model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
+    return TorchCompute(
+        model, backend, checkpoint.dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs)
+    )
 
 
 def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collective:
