@@ -47,7 +47,7 @@ def _serve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return model_dir
     rank, world_size = environ.get("RANK", "0"), environ.get("WORLD_SIZE", "1")
     words = ["--model-dir", model_dir, "--uds-path", f"{arguments.uds_path}-{rank}"]
-    words += ["--rank", rank, "--world-size", world_size]
+    words += ["--rank", rank, "--world-size", world_size, *_meeting(environ)]
     if arguments.dtype:
         words += ["--dtype", arguments.dtype]
     if arguments.quantize in flags.QUANTIZATIONS:
@@ -65,6 +65,14 @@ def _serve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from headrace_server import serve
 
     return serve.run(parsed)
+
+
+def _meeting(environ: Mapping[str, str]) -> list[str]:
+    """Where several ranks meet; by torch's names, and its port where none is said."""
+    if environ.get("WORLD_SIZE", "1") == "1":
+        return []
+    host, port = environ.get("MASTER_ADDR", "127.0.0.1"), environ.get("MASTER_PORT", "29500")
+    return ["--master-addr", host, "--master-port", port]
 
 
 def _memory_and_positions(environ: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,42 @@
+"""Several processes hold one model: the same tokens as one, and none of them lives on alone."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from harness.reference import Reference
+from harness.server import Server
+from test_death import ask_in_background, nothing_left
+
+PROMPT = "Europe's longest rivers, which take several chunks of a prompt, are the Volga, the Danube and the"
+TOKENS = 5
+# Small steps: that ranks agree is what is tested, and up to four of them share the cores.
+SMALL = ("--max-total-tokens", "256", "--max-batch-size", "4", "--max-batch-prefill-tokens", "16")
+FLAGS = ("--dtype", "float32", "--device", "cpu", *SMALL)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4], ids=["2 uneven", "3 even", "4 of which one has no attention"])
+def test_ranks_give_the_tokens_of_one(count: int, launch: Callable[..., Server], reference: Reference) -> None:
+    """9 query heads and 3 KV heads. With 2 ranks the request is preempted on its way."""
+    preempted = ("--debug-preempt-once-seed", "7") if count == 2 else ()
+    server = launch(*FLAGS, "--num-shard", str(count), *preempted)
+    assert server.token_ids(PROMPT, TOKENS) == reference.greedy(PROMPT, TOKENS)
+    loaded = {rank for rank in range(count) if f"[rank {rank}] loaded llama" in server.log()}
+    assert loaded == set(range(count))
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(20) == 0
+    nothing_left(server)
+
+
+def test_a_rank_that_is_killed_is_named_and_the_others_are_gone_within_5_seconds(launch: Callable[..., Server]) -> None:
+    server = launch(*FLAGS, "--num-shard", "2")
+    (victim,) = (process for process in server.family if "--rank 1 " in " ".join(process.cmdline()))
+    thread, answers = ask_in_background(server, 200)
+    victim.kill()
+    nothing_left(server)
+    thread.join(1)
+    status, answer = answers[0]
+    assert status == 424
+    assert "rank 1" in answer["error"]
+    assert f"rank 1 (pid {victim.pid}) died: killed by signal 9" in server.log()

@@ -1,0 +1,92 @@
+"""Ranks that somebody else starts: by torchrun or by Ray, on this machine. A router attaches to them."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.reference import Reference
+from harness.server import PYTHON, Server, free_port, wait_for
+from test_death import ask_in_background
+
+PROMPT = "The capital of France is"
+RANK = ("--device", "cpu", "--dtype", "float32", "--num-threads", "1")
+ROUTER = ("--max-total-tokens", "256", "--max-batch-size", "4", "--max-batch-prefill-tokens", "16")
+
+
+@contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that starts ranks. It is told to end, and all that it started is gone then."""
+    command = [str(PYTHON), *words]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            family = descendants(process.pid)
+            process.terminate()
+            process.wait(60)
+    wait_for(lambda: not any(map(is_alive, family)), f"all below {process.pid} to end")
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def rank(number: int, pid: int) -> psutil.Process:
+    """The process of this rank among those below."""
+    words = ("serve", f"--rank {number} --world-size 2")
+    for process in descendants(pid):
+        with suppress(psutil.NoSuchProcess):
+            if all(word in " ".join(process.cmdline()) for word in words):
+                return process
+    raise AssertionError(f"no rank {number} below {pid}")
+
+
+def attach(launch: Callable[..., Server], model_dir: Path, shards: str) -> Server:
+    return launch(*ROUTER, "--model-id", str(model_dir), "--shards", shards, command="router")
+
+
+def test_torchruns_ranks_serve_one_router_after_the_other(
+    launch: Callable[..., Server], model_dir: Path, reference: Reference
+) -> None:
+    """The first router is killed in the middle of an answer, when ranks may have heard of different steps."""
+    port, meeting = free_port(), free_port()
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1")
+    ours = ("-m", "headrace_server.torchrun", "--model-dir", str(model_dir), "--listen", f"127.0.0.1:{port}")
+    with running(*torchrun, "--master-port", str(meeting), *ours, *RANK):
+        shards = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+        first = attach(launch, model_dir, shards)
+        thread, _ = ask_in_background(first, 200)
+        first.process.send_signal(signal.SIGKILL)
+        thread.join()
+        second = attach(launch, model_dir, shards)
+        assert second.token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+        second.stop()
+
+
+def test_rays_ranks_serve_a_router_and_end_with_one_of_them(
+    launch: Callable[..., Server], model_dir: Path, reference: Reference
+) -> None:
+    pytest.importorskip("ray")
+    with running("-m", "headrace_server.ray", "--num-shard", "2", "--model-dir", str(model_dir), *RANK) as placed:
+        assert placed.stdout is not None
+        line = placed.stdout.readline()
+        assert line.startswith(f"headrace router --model-id {model_dir} --shards 127.0.0.1:"), line
+        server = attach(launch, model_dir, line.split("--shards ")[1].strip())
+        assert server.token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+        rank(1, placed.pid).kill()
+        assert placed.wait(30) == 1
+        assert server.process.wait(10) == 1
+        assert "rank 1" in server.log()
