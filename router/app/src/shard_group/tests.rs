@@ -26,8 +26,14 @@ async fn a_rank_that_followed_one_of_another_machine_is_named_itself() {
 
 #[tokio::test]
 async fn all_are_stopped_in_the_time_of_one() {
-    let stubborn = "trap '' TERM; while :; do sleep 1; done";
-    let mut ranks = group(&[stubborn, stubborn, stubborn]);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let ready = |rank: u32| folder.path().join(rank.to_string());
+    let stubborn = |rank| format!("trap '' TERM; touch {}; while :; do sleep 1; done", ready(rank).display());
+    let scripts = [0, 1, 2].map(stubborn);
+    let mut ranks = group(&scripts.each_ref().map(String::as_str));
+    while !(0..3).all(|rank| ready(rank).exists()) {
+        tokio::task::yield_now().await;
+    }
     timeout(Duration::from_secs(6), ranks.stop()).await.expect("three seconds of grace for all together");
     assert_eq!(ranks.death().await.cause, Cause::Signal(9));
 }
