@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from shard_world import GREEDY, World, load_on_torch, on_logits, random_tokens
 from tiny_models import llama
 
+from headrace_kernels.gpu import chip
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
 from headrace_server.quantization import eight_bits, method
 from headrace_server.quantization.eight_bits import DTYPES, EightBits
@@ -66,6 +67,17 @@ def test_rounding_rows_moves_logits_little(name: str, limit: float, plain: Path,
     exact = logits(load_on_torch(rounded(plain, tmp_path / name, DTYPES[name])))
     moved = np.abs(logits(load(plain, EightBits(DTYPES[name], DTYPES[name]))) - exact).mean() / np.abs(exact).mean()
     assert 1e-4 < moved < limit
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "rows"),
+    [("int8", 80, torch.int8), ("fp8", 80, None), ("fp8", 89, torch.float8_e4m3fn), ("fp8", 90, torch.float8_e4m3fn)],
+)
+def test_rows_are_rounded_where_the_chip_multiplies_eight_bits(
+    name: str, capability: int, rows: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chip, "capability", lambda: capability)
+    assert method.quantization_method(None, name, torch.device("cuda")) == EightBits(DTYPES[name], rows)
 
 
 @NAMES

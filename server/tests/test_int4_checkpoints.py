@@ -19,6 +19,7 @@ from headrace_server.quantization.groups import Groups, groups_of
 from headrace_server.quantization.none import UnquantizedLinear
 from headrace_server.quantization.stored import StoredInt4
 from headrace_server.runner import Runner
+from headrace_server.weights.invented import InventedCheckpoint
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -171,6 +172,20 @@ def test_a_rank_has_the_same_numbers_as_the_whole(
     torch.testing.assert_close(part(x), expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("description", "groups"),
+    [(StoredInt4("gptq", 128, 1), 2), (StoredInt4("awq", 64), 4), (StoredInt4("gptq", None), 1)],
+)
+def test_weights_without_numbers_have_the_shapes_of_some(description: StoredInt4, groups: int) -> None:
+    nothing = InventedCheckpoint(torch.bfloat16, torch.device("meta"))
+    part, inputs = Slice(96, 0, 48), Slice(512, 0, 256)
+    layer = FourBits(description, unpack=False).linear(nothing, ["a", "b"], [part, part], inputs, True)
+    assert isinstance(layer, Int4Linear) and layer.bias is not None
+    assert layer.weight.packed.shape == (32, 96)
+    assert layer.weight.scales.shape == layer.weight.zeros.shape == (groups, 96)
+    assert layer.bias.shape == (96,)
+
+
 def test_ranks_cannot_cut_act_order(plain_llama: Path, tmp_path: Path) -> None:
     directory = write(plain_llama, tmp_path, GPTQ, act_order=True).quantized
     four_bits = FourBits(StoredInt4("gptq", 32, 1), unpack=False)
@@ -203,7 +218,6 @@ def test_projections_that_read_in_different_orders_cannot_be_one_layer(plain_lla
         (512, 64, 448, 128, Groups(64, (0, 1, 1, 2, 2, 3))),
         (256, 32, 96, 128, Groups(64, (0,))),
         (256, 64, 128, None, Groups(64, (0,))),
-        (256, 0, 0, 128, Groups(1, ())),
     ],
 )
 def test_groups_of_a_part(size: int, begin: int, end: int, group_size: int | None, expected: Groups) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headrace_kernels.int4_matmul.shifts import WORD
+
 SMALLEST_GROUP = 32
 """Unless all inputs are one group, a group is a multiple of this: the kernel's shortest step along the inputs."""
 
@@ -21,4 +23,4 @@ class Int4Weight:
 
     @property
     def in_features(self) -> int:
-        return 8 * self.packed.shape[0]
+        return WORD * self.packed.shape[0]

@@ -13,9 +13,6 @@ from headrace_server.quantization.none import Unquantized
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
-FLOAT8 = 89
-"""Compute capability, major · 10 + minor, of the first chips that multiply it."""
-
 DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
@@ -44,11 +41,12 @@ class EightBits:
     rows: torch.dtype | None  # None: as they are
 
     @classmethod
-    def on(cls, device: torch.device, name: str) -> Self:
-        """By --quantize's name for it. Before FLOAT8 chips have no products of float8, but widen it as they read it."""
+    def for_chip(cls, name: str) -> Self:
+        """By --quantize's name for it, for the chip that kernels are launched on or compiled for."""
+        from headrace_kernels.gpu import chip  # needs Triton
+
         dtype = DTYPES[name]
-        major, minor = torch.cuda.get_device_capability(device)
-        return cls(dtype, None if name == "fp8" and 10 * major + minor < FLOAT8 else dtype)
+        return cls(dtype, None if name == "fp8" and chip.capability() < chip.FLOAT8 else dtype)
 
     def linear(
         self,

@@ -9,7 +9,7 @@ from torch import Tensor
 from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
 from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, unpack_columns
 from headrace_kernels.int4_matmul.reference import dequantize
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER, WORD
 from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.quantization.groups import groups_of
@@ -19,9 +19,6 @@ from headrace_server.quantization.stored import StoredInt4
 from headrace_server.weights.files import ADVICE
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
-
-WORD = 8
-"""Numbers of an int32."""
 
 
 class Int4Linear:

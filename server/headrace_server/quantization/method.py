@@ -59,7 +59,7 @@ def quantization_method(stored: StoredInt4 | None, asked: str | None, device: to
 
         if device.type == "cpu" or asked not in ("int8", "fp8"):
             raise ConfigError(f"--quantize {asked}: {_ELSEWHERE[asked]}")
-        return EightBits.on(device, asked)
+        return EightBits.for_chip(asked)
     from headrace_server.quantization.none import Unquantized
 
     return Unquantized()

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER, WORD
 from headrace_server.errors import ConfigError
 from headrace_server.quantization.dense import DenseLinears
 from headrace_server.quantization.parts import Part
 from headrace_server.quantization.stored import StoredInt4
 from headrace_server.weights.arrays import ArrayCheckpoint
-
-WORD = 8
-"""Numbers of an int32."""
 
 
 class UnpackedLinears(DenseLinears):
