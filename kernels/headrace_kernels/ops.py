@@ -8,7 +8,7 @@ from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.gumbel_noise import gumbel_noise
 from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
 from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
-from headrace_kernels.paged_attention import paged_attention
+from headrace_kernels.paged_attention import DecodeWorkspace, paged_attention
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
 from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_norm
 from headrace_kernels.rotary_embedding import rotary_embedding
@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "ArgumentError",
     "Backend",
+    "DecodeWorkspace",
     "HeadNorms",
     "Int4Weight",
     "QuantizedRows",

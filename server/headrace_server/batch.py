@@ -45,7 +45,6 @@ class Batch:
     """What a model reads: one entry per token, rows one after the other. On the host, whatever computes."""
 
     prompt_tokens: Ints  # [tokens of chunks] their ids; a decode row's is the one it sampled last
-    positions: Ints  # [tokens]
     block_tables: NDArray[np.int32]  # [rows, longest table] block ids in logical order
     query_starts: NDArray[np.int32]  # [rows + 1]: row r's tokens are query_starts[r] … query_starts[r + 1]
     context_lengths: NDArray[np.int32]  # [rows] tokens that each row's last one sees, itself included
@@ -100,10 +99,8 @@ def find_failures(laid_out: StepRows, rows: Rows, block_size: int, num_blocks: i
 def build_batch(laid_out: StepRows, rows: Rows) -> Batch:
     """The flat batch of healthy rows; at least one."""
     ends = np.cumsum(laid_out.num_tokens)
-    first_positions = laid_out.starts - (ends - laid_out.num_tokens)
     return Batch(
         prompt_tokens=_prompt_tokens(laid_out, rows),
-        positions=np.arange(ends[-1]) + np.repeat(first_positions, laid_out.num_tokens),
         block_tables=laid_out.tables.astype(np.int32),
         query_starts=np.concatenate(([0], ends)).astype(np.int32),
         context_lengths=(laid_out.starts + laid_out.num_tokens).astype(np.int32),

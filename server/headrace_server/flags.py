@@ -14,6 +14,7 @@ from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 DTYPES = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq")
 DEVICES = ("auto", "cpu", "cuda")
+ATTENTION_BACKENDS = ("auto", "triton", "flashinfer", "fa3", "reference")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ServeFlags:
     rendezvous: Rendezvous | None  # where the ranks meet; None: this one is alone
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
     quantize: str | None  # what linear layers' weights are or become, one of QUANTIZATIONS; None: as the checkpoint is
+    attention_backend: str  # one of ATTENTION_BACKENDS
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
     device: str
@@ -71,6 +73,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         rendezvous=_rendezvous(arguments),
         dtype=arguments.dtype,
         quantize=arguments.quantize,
+        attention_backend=arguments.attention_backend,
         block_size=arguments.block_size,
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
@@ -142,6 +145,12 @@ def _parser() -> argparse.ArgumentParser:
         "--quantize",
         choices=QUANTIZATIONS,
         help="what weights of linear layers are or become (default: as the checkpoint is)",
+    )
+    add(
+        "--attention-backend",
+        choices=ATTENTION_BACKENDS,
+        default="auto",
+        help="who computes attention (default auto: on a GPU the fastest that is installed, on a CPU the C++ kernels)",
     )
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
     add(

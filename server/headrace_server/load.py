@@ -39,8 +39,8 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         if flags.memory_fraction < 1:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
-        alone = flags.rendezvous is None
-        if alone and device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
+        alone, plain = flags.rendezvous is None, flags.attention_backend == "auto"
+        if alone and plain and device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
             compute = on_cpu(flags, config, CPU_TYPES[dtype])
         else:
             compute = on_torch(flags, config, dtype, device, _collective(flags, dtype, device))
@@ -98,14 +98,18 @@ def torch_compute(
     flags: ServeFlags, config: ModelConfig, checkpoint: "Checkpoint", device: Device, collective: Collective
 ) -> "TorchCompute":
     """A model of what the checkpoint holds, on the device."""
-    from headrace_server.attention.paged import PagedAttention
+    from headrace_server.attention.choose import attention_backend
+    from headrace_server.attention.interface import HeadCounts
     from headrace_server.compute.on_torch import TorchCompute, TorchOptions
     from headrace_server.models.registry import model_class
     from headrace_server.quantization.method import quantization_method
 
     place = device.torch_device
     split = Split.of(config, collective.rank, collective.world_size)
-    backend = PagedAttention(len(split.kv_heads), config.head_dim, _block_size(flags, config, place.type), place)
+    heads = HeadCounts(len(split.query_heads), len(split.kv_heads), config.head_dim)
+    block_size = _block_size(flags, config, place.type)
+    backend = attention_backend(flags.attention_backend, heads, block_size, place, checkpoint.dtype)
+    LOGGER.info("attention by %s", backend.name)
     method = quantization_method(config.quantization, flags.quantize, place)
     model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
     return TorchCompute(

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 # Before torch loads: tests share the machine, and their models are too small for more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,3 +13,13 @@ from tiny_models import TinyModel, llama
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
     """A Llama of three layers with random weights, as transformers saved it."""
     return llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory) -> Path:
+    """The embedded model, converted once for all tests."""
+    from headrace_server.prepare.sources import EMBEDDED, Request
+    from headrace_server.prepare.sources import prepare as prepare_model
+
+    place = tmp_path_factory.mktemp("embedded")
+    return Path(prepare_model(Request(EMBEDDED, None, place, place)).model_dir)

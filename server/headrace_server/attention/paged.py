@@ -1,65 +1,66 @@
-"""Attention that reads keys and values where their blocks lie."""
-
-from dataclasses import dataclass
+"""Attention by headrace_kernels."""
 
 import torch
 from torch import Tensor
 
-from headrace_kernels.ops import kv_cache_shape, paged_attention, store_kv
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionBatch:
-    """Where the tokens of one flat batch live in the cache. Rows are chunks, then decodes."""
-
-    block_tables: Tensor  # [rows, longest table] int32: block ids in logical order
-    query_starts: Tensor  # [rows + 1] int32: row r's tokens are query_starts[r] … query_starts[r + 1]
-    context_lengths: Tensor  # [rows] int32: tokens that each row's last one sees, itself included
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCache:
-    """One layer's keys and values of all blocks, in the kernels' layout."""
-
-    keys: Tensor
-    values: Tensor
+from headrace_kernels.ops import (
+    Backend,
+    DecodeWorkspace,
+    choose,
+    kv_cache_shape,
+    paged_attention,
+    rotate_and_store_kv,
+)
+from headrace_server.attention.interface import AttentionBatch, HeadCounts, LayerAttention, LayerCache
 
 
 class PagedAttention:
-    """The backend of headrace_kernels: C++ on a CPU, plain torch elsewhere."""
+    """An `AttentionBackend`: C++ on a CPU, Triton on a GPU, or the definitions in plain torch anywhere."""
 
-    def __init__(self, num_kv_heads: int, head_dim: int, block_size: int, device: torch.device) -> None:
-        """`block_size` in tokens, one that `kv_cache_shape` accepts."""
+    def __init__(
+        self, heads: HeadCounts, block_size: int, device: torch.device, kernels: Backend | None = None
+    ) -> None:
+        """`block_size` in tokens, one that `kv_cache_shape` accepts. `kernels` None: the fastest for each call."""
         self.block_size = block_size
-        self._heads = (num_kv_heads, head_dim)
+        self._heads = heads
         self._device = device
+        self._kernels = kernels
+        self._panels = kernels != "triton" and device.type == "cpu"
+        self._workspace: DecodeWorkspace | None = None
+        self.name: str = kernels or choose(None, torch.empty(0, device=device))
 
     def allocate(self, num_blocks: int, dtype: torch.dtype) -> LayerCache:
-        """Uninitialised: on a CPU the pages are taken when they are first written. Empty for a rank without heads."""
-        shape = kv_cache_shape(num_blocks, self.block_size, *self._heads)
+        """On a CPU the pages are taken when they are first written."""
+        shape = kv_cache_shape(num_blocks, self.block_size, self._heads.num_kv_heads, self._heads.head_dim)
         keys, values = (torch.empty(shape, dtype=dtype, device=self._device) for _ in range(2))
         return LayerCache(keys, values)
 
+    def prepare(self, max_rows: int, max_context: int) -> None:
+        if self.name in ("cpu", "reference"):
+            return
+        heads = self._heads
+        self._workspace = DecodeWorkspace(max_rows, max_context, heads.num_heads, heads.head_dim, self._device)
+
     def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        cache: LayerCache,
-        batch: AttentionBatch,
-        scale: float,
-        sliding_window: int | None,
+        self, qkv: Tensor, layer: LayerAttention, cos_sin: Tensor | None, cache: LayerCache, batch: AttentionBatch
     ) -> Tensor:
-        """Store the step's keys and values, then attend. query [tokens, heads, head_dim] → the same shape."""
-        store_kv(
-            key,
-            value,
+        query = rotate_and_store_kv(
+            qkv,
+            layer.num_heads,
             cache.keys,
             cache.values,
             batch.block_tables,
             batch.query_starts,
             batch.context_lengths,
+            norms=layer.norms,
+            cos_sin=cos_sin,
+            panels=self._panels,
+            backend=self._kernels,
         )
+        return self._attend(query, layer, cache, batch).flatten(1)
+
+    def _attend(self, query: Tensor, layer: LayerAttention, cache: LayerCache, batch: AttentionBatch) -> Tensor:
+        """query [tokens, heads, head_dim] → the same shape, contiguous."""
         return paged_attention(
             query,
             cache.keys,
@@ -67,6 +68,10 @@ class PagedAttention:
             batch.block_tables,
             batch.query_starts,
             batch.context_lengths,
-            scale,
-            sliding_window,
+            layer.scale,
+            layer.sliding_window,
+            panels=self._panels,
+            decode=batch.most_queries == 1,
+            workspace=self._workspace,
+            backend=self._kernels,
         )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace_server.attention.paged import AttentionBatch
+from headrace_server.attention.interface import AttentionBatch
 from headrace_server.batch import Batch
 from headrace_server.devices.interface import Device, Graph
 from headrace_server.log import LOGGER
@@ -33,11 +33,6 @@ class DecodeInputs:
 
     rows: Tensor  # [rows] int32: where each one's last token is kept
     batch: AttentionBatch
-
-    @property
-    def positions(self) -> Tensor:
-        """[rows] int64"""
-        return self.batch.context_lengths.long() - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class DecodeGraphs:
         extents[1].fill_(1)
         tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
         starts = torch.arange(size + 1, dtype=torch.int32, device=device)
-        inputs = DecodeInputs(extents[0], AttentionBatch(tables, starts, extents[1]))
+        inputs = DecodeInputs(extents[0], AttentionBatch(tables, starts, extents[1], most_queries=1))
         return _Recorded(size, inputs, extents, self._device.record(lambda: self._forward(inputs)))
 
     def _extents(self, rows: Ints, batch: Batch, size: int) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_kernels.ops import token_logprobs
-from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
+from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerCache
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
@@ -37,7 +37,7 @@ class TorchCompute:
     def __init__(
         self,
         model: Llama,
-        backend: PagedAttention,
+        backend: AttentionBackend,
         dtype: torch.dtype,
         device: Device,
         options: TorchOptions | None = None,
@@ -73,6 +73,7 @@ class TorchCompute:
         # Padded rows of graphs have a block of their own, and a place for their token.
         allocated = plan.num_blocks + self._device.records
         self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
+        self.backend.prepare(plan.max_rows, plan.served_positions)
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
         self._sampler = self._new_sampler(plan.max_rows)
@@ -135,22 +136,22 @@ class TorchCompute:
         return self.model.logits(hidden if all_sample else hidden[self._upload(batch.last_tokens)]), told
 
     def _hidden(self, batch: Batch, laid_out: StepRows) -> Tensor:
-        prompt_tokens, decodes, positions, tables, starts, lengths = self._device.upload(
+        prompt_tokens, decodes, tables, starts, lengths = self._device.upload(
             [
                 batch.prompt_tokens,
                 laid_out.decodes,
-                batch.positions,
                 batch.block_tables,
                 batch.query_starts,
                 batch.context_lengths,
             ]
         )
         tokens = torch.cat((prompt_tokens, self._last_token[decodes]))
-        return self.model(tokens, positions, self._layers, AttentionBatch(tables, starts, lengths))
+        most_queries = int(laid_out.num_tokens.max())
+        return self.model(tokens, self._layers, AttentionBatch(tables, starts, lengths, most_queries))
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:
         tokens = self._last_token[inputs.rows]
-        return self.model.logits(self.model(tokens, inputs.positions, self._layers, inputs.batch))
+        return self.model.logits(self.model(tokens, self._layers, inputs.batch))
 
     def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:
         told = [[self._logprobs(hidden, *some) for some in chunk.slices()] for chunk in asked]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headrace_kernels.ops import QuantizedRows, add_rms_norm, add_rms_norm_quantized, rms_norm
+from headrace_kernels.ops import QuantizedRows, add_rms_norm, add_rms_norm_quantized
 
 
 class RmsNorm:
@@ -12,9 +12,6 @@ class RmsNorm:
     def __init__(self, weight: Tensor, eps: float) -> None:
         self.weight = weight  # [size]
         self.eps = eps
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps)
 
     def add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """(normalised residual + x, residual + x). The residual stream keeps its own dtype, float32."""

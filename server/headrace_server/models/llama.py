@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headrace_server.attention.paged import AttentionBatch, LayerCache, PagedAttention
+from headrace_kernels.ops import HeadNorms
+from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerAttention, LayerCache
 from headrace_server.distributed.collective import Collective
 from headrace_server.layers.attention import Attention, NoAttention
 from headrace_server.layers.embedding import Embedding, LanguageModelHead
@@ -32,12 +33,10 @@ class DecoderLayer:
         self._mlp_norm = mlp_norm
         self._mlp = mlp
 
-    def __call__(
-        self, x: Tensor, residual: Tensor, positions: Tensor, cache: LayerCache, batch: AttentionBatch
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, residual: Tensor, cache: LayerCache, batch: AttentionBatch) -> tuple[Tensor, Tensor]:
         """x is what the layer before added; residual the stream before that addition."""
         rows, residual = self._input_norm.add_for(self._attention.rows_dtype, x, residual)
-        x = self._attention(rows, positions, cache, batch)
+        x = self._attention(rows, cache, batch)
         rows, residual = self._mlp_norm.add_for(self._mlp.rows_dtype, x, residual)
         return self._mlp(rows), residual
 
@@ -54,7 +53,7 @@ class Llama:
         split: Split,
         checkpoint: Checkpoint,
         method: QuantizationMethod,
-        backend: PagedAttention,
+        backend: AttentionBackend,
         device: torch.device,
         collective: Collective,
     ) -> None:
@@ -77,14 +76,12 @@ class Llama:
         """Prepare for sequences of so many tokens. Before the first forward pass."""
         self._rotary.serve(positions)
 
-    def __call__(
-        self, token_ids: Tensor, positions: Tensor, caches: Sequence[LayerCache], batch: AttentionBatch
-    ) -> Tensor:
-        """token_ids, positions [tokens] int64 → hidden [tokens, hidden_size], normalised, ready for `logits`."""
+    def __call__(self, token_ids: Tensor, caches: Sequence[LayerCache], batch: AttentionBatch) -> Tensor:
+        """token_ids [tokens] int64 → hidden [tokens, hidden_size], normalised, ready for `logits`."""
         x = self._embedding(token_ids)
         residual = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for layer, cache in zip(self._layers, caches, strict=True):
-            x, residual = layer(x, residual, positions, cache, batch)
+            x, residual = layer(x, residual, cache, batch)
         return self._norm.add(x, residual)[0]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -92,7 +89,7 @@ class Llama:
         return self._head(hidden)
 
     def _layer(
-        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention
+        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: AttentionBackend
     ) -> DecoderLayer:
         return DecoderLayer(
             self._norm_layer(names.input_norm, checkpoint),
@@ -102,11 +99,10 @@ class Llama:
         )
 
     def _attention(
-        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: PagedAttention
+        self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: AttentionBackend
     ) -> Attention | NoAttention:
         config, split = self.config, self.split
-        query_norm = self._head_norm(names.query_norm, checkpoint)
-        key_norm = self._head_norm(names.key_norm, checkpoint)
+        norms = self._head_norms(names, checkpoint)
         if not split.has_attention:
             checkpoint.ignore_modules(names.query, names.key, names.value, names.output)
             return NoAttention(self.collective)
@@ -118,13 +114,8 @@ class Llama:
             ),
             output=self._linear.row_parallel(names.output, config.hidden_size, query, config.output_bias),
             backend=backend,
-            num_heads=len(split.query_heads),
-            num_kv_heads=len(split.kv_heads),
-            head_dim=config.head_dim,
+            layer=LayerAttention(len(split.query_heads), config.head_dim**-0.5, layer.sliding_window, norms),
             rotary=self._rotary if layer.rotary else None,
-            sliding_window=layer.sliding_window,
-            query_norm=query_norm,
-            key_norm=key_norm,
         )
 
     def _mlp(self, names: LayerNames) -> GatedMlp:
@@ -138,10 +129,12 @@ class Llama:
     def _norm_layer(self, name: str, checkpoint: Checkpoint) -> RmsNorm:
         return RmsNorm(checkpoint.take(f"{name}.weight", self.config.hidden_size), self.config.rms_norm_eps)
 
-    def _head_norm(self, name: str, checkpoint: Checkpoint) -> RmsNorm | None:
-        if not self.config.qk_norm:
+    def _head_norms(self, names: LayerNames, checkpoint: Checkpoint) -> HeadNorms | None:
+        config = self.config
+        if not config.qk_norm:
             return None
-        return RmsNorm(checkpoint.take(f"{name}.weight", self.config.head_dim), self.config.rms_norm_eps)
+        query, key = (checkpoint.take(f"{name}.weight", config.head_dim) for name in (names.query_norm, names.key_norm))
+        return HeadNorms(query, key, config.rms_norm_eps)
 
     def _language_model_head(self, checkpoint: Checkpoint, vocabulary: Slice) -> LanguageModelHead:
         weight = self._embedding.weight

@@ -44,13 +44,3 @@ def prepare_process():
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def embedded(tmp_path_factory) -> Path:
-    """The embedded model, converted once for all tests."""
-    from headrace_server.prepare.sources import EMBEDDED, Request
-    from headrace_server.prepare.sources import prepare as prepare_model
-
-    place = tmp_path_factory.mktemp("embedded")
-    return Path(prepare_model(Request(EMBEDDED, None, place, place)).model_dir)

@@ -1,0 +1,65 @@
+"""Which attention a shard computes with: --attention-backend."""
+
+from importlib.util import find_spec
+
+import torch
+
+from headrace_server.attention import fa3, flashinfer
+from headrace_server.attention.interface import AttentionBackend, HeadCounts
+from headrace_server.attention.paged import PagedAttention
+from headrace_server.errors import ConfigError
+
+PACKAGES = {"triton": "triton", "flashinfer": "flashinfer-python", "fa3": "flash-attn-3"}
+"""What pip calls them."""
+
+MODULES = {"triton": "triton", "flashinfer": flashinfer.MODULE, "fa3": fa3.MODULE}
+HOPPER = (9, 0)
+
+
+def attention_backend(
+    name: str, heads: HeadCounts, block_size: int, device: torch.device, dtype: torch.dtype
+) -> AttentionBackend:
+    """The backend that --attention-backend names. Raises ConfigError for one that can't compute this, and says why."""
+    if name == "auto":
+        able = (other for other in ("fa3", "flashinfer") if why_not(other, heads, device, dtype) is None)
+        name = next(able, "auto")
+    elif reason := why_not(name, heads, device, dtype):
+        raise ConfigError(f"--attention-backend {name}: {reason}")
+    match name:
+        case "fa3":
+            return fa3.FlashAttention3(heads, block_size, device)
+        case "flashinfer":
+            return flashinfer.FlashInfer(heads, block_size, device)
+        case "triton":
+            return PagedAttention(heads, block_size, device, "triton")
+        case "reference":
+            return PagedAttention(heads, block_size, device, "reference")
+        case _:
+            return PagedAttention(heads, block_size, device)
+
+
+def why_not(name: str, heads: HeadCounts, device: torch.device, dtype: torch.dtype) -> str | None:
+    """What is in the way of a backend, in words that follow its name; None if nothing is."""
+    if name == "reference":
+        return None
+    if find_spec(MODULES[name]) is None:
+        return f"not installed; `pip install {PACKAGES[name]}`, or leave the flag out"
+    if name == "triton":
+        return None if device.type != "cpu" or _interpreting() else "needs a GPU (or TRITON_INTERPRET=1, to look at it)"
+    if device.type != "cuda":
+        return "needs a GPU"
+    if dtype == torch.float32:
+        return "needs --dtype bfloat16 or float16"
+    if name == "fa3":
+        if torch.cuda.get_device_capability(device) != HOPPER:
+            return "needs a Hopper GPU (H100, H200)"
+        return None if heads.head_dim <= fa3.MOST_HEAD_DIM else f"heads of {heads.head_dim} elements are too large"
+    if heads.head_dim not in flashinfer.HEAD_DIMS:
+        return f"heads of {heads.head_dim} elements are none of {', '.join(map(str, flashinfer.HEAD_DIMS))}"
+    return None
+
+
+def _interpreting() -> bool:
+    from headrace_kernels.gpu.launch import interpreting
+
+    return interpreting()
