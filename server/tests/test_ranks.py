@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from int4_checkpoints import write
 from ranks_world import Raised, Ranks, SplitWorld
 from shard_world import GREEDY, World, load_on_torch, random_tokens
 from test_architectures import ARCHITECTURES
@@ -46,6 +47,19 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_greedy_answers_are_those_of_one_rank(name: str, ranks: Ranks, directories: dict[str, Path]) -> None:
     alone = World(load_on_torch(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
     assert SplitWorld(ranks.load(directories[name])).generate(PROMPTS, TOKENS, chunk=8) == alone
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"quant_method": "gptq", "bits": 4, "group_size": 64}, {"quant_method": "awq", "bits": 4, "group_size": 32}],
+    ids=["gptq", "awq"],
+)
+def test_checkpoints_of_4_bits_are_cut_too(config: dict[str, Any], ranks: Ranks, tmp_path: Path) -> None:
+    """Of four ranks each has one head of 32 inputs, which is half a group of 64."""
+    plain = save("Llama", tmp_path / "model", hidden_size=128, intermediate_size=256)
+    directory = write(plain.directory, tmp_path, config).quantized
+    alone = World(load_on_torch(directory)).generate(PROMPTS, TOKENS)
+    assert SplitWorld(ranks.load(directory)).generate(PROMPTS, TOKENS) == alone
 
 
 def test_a_row_that_was_preempted_and_one_that_was_cancelled_disturb_nobody(
