@@ -207,6 +207,10 @@ def test_projections_that_read_in_different_orders_cannot_be_one_layer(plain_lla
     save_file(tensors, directory / "model.safetensors")
     with pytest.raises(WeightsError, match=r"the inputs of 'model\.layers\.1\.mlp\.up_proj' are in another order"):
         load_on_torch(directory)
+    tensors["model.layers.0.mlp.down_proj.g_idx"] = torch.zeros(128, dtype=torch.int32)
+    save_file(tensors, directory / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"down_proj: g_idx: expected 32 inputs in each group; config\.json and"):
+        load_on_torch(directory)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headrace_kernels.errors import ArgumentError
 from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
 from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, unpack_columns
 from headrace_kernels.int4_matmul.reference import dequantize
@@ -82,7 +83,10 @@ class FourBits:
         zeros = unpack_columns(zero_words, IN_ORDER)[index, columns] + self.stored.zero_offset
         in_words = Slice(in_features.size // WORD, in_features.begin // WORD, in_features.end // WORD)
         words = checkpoint.take_unchanged(f"{name}.qweight", in_words, out_features, dtypes=("I32",))
-        return from_gptq(words, zeros, scales, self._g_idx(checkpoint, name, in_features), groups.size)
+        try:
+            return from_gptq(words, zeros, scales, self._g_idx(checkpoint, name, in_features), groups.size)
+        except ArgumentError as error:
+            raise WeightsError(f"{name}: {error}; {ADVICE}") from None
 
     def _g_idx(self, checkpoint: Checkpoint, name: str, in_features: Slice) -> Tensor | None:
         """The group of each input, unless neighbours are one."""
