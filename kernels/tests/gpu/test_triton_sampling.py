@@ -140,6 +140,12 @@ def test_a_row_without_a_choice_leaves_the_others_alone(value):
     )
 
 
+def test_an_infinity_that_an_edit_makes_refuses_the_row():
+    got = sample(np.full((1, 70), 1e38, np.float32), {"repetition_penalty": 1e-10, "history": {4: 1}, "logprobs": True})
+    assert got.possible.tolist() == [False]
+    assert np.isnan(got.logprobs).all()
+
+
 def test_counts_and_last_tokens_follow_on_the_device():
     """Three rows, of which two penalise, over steps: as C++'s histories. The host's are not touched."""
     rows = (
@@ -162,6 +168,16 @@ def test_counts_and_last_tokens_follow_on_the_device():
     counts = there.counts[there.parameters[0, 10]]
     history = expected.history
     assert counts.nonzero()[:, 0].tolist() == sorted(history.ids[0, : history.lengths[0]].tolist())
+
+
+def test_repetition_is_of_prompt_and_answer_and_presence_of_the_answer_alone():
+    """Token 1 is likelier than token 2 until a penalty reaches it."""
+    logits = torch.tensor([[0.0, 1.0, 0.9], [0.0, 1.0, 0.9], [0.0, 1.0, 0.9], [-9.0, -1.0, -1.2]])
+    in_prompt, in_answer = {"history": {1: 0}}, {"history": {1: 1}}
+    presence, repetition = {"presence_penalty": 5.0}, {"repetition_penalty": 1.5}
+    rows = ({**in_prompt, **presence}, {**in_answer, **presence}, *({**in_prompt, **repetition},) * 2)
+    assert sample(logits, *rows).ids.tolist() == [1, 2, 2, 2]
+    assert sample(logits, *({**row, "frequency_penalty": -5.0} for row in rows)).ids.tolist() == [1, 1, 2, 2]
 
 
 def test_rows_take_turns_in_the_places_of_counts_and_biases():
