@@ -36,6 +36,7 @@ class ServeFlags:
     device: str
     memory_fraction: float  # of a GPU's memory, for everything together
     cuda_graphs: tuple[int, ...] | None  # decode rows of each graph; None: what suits; empty: no graphs
+    kernel_cache: Path  # where compiled GPU kernels are kept
     stretch: Stretch | None  # of the positions; None: as config.json says
     parent_pid: int | None  # this process ends when that one does
     owns_socket_directory: bool  # it was made for the socket alone, so it goes with it
@@ -79,6 +80,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         device=arguments.device,
         memory_fraction=arguments.cuda_memory_fraction,
         cuda_graphs=_graphs(arguments.cuda_graphs),
+        kernel_cache=_kernel_cache(arguments.kernel_cache),
         stretch=_stretch(arguments),
         parent_pid=arguments.parent_pid,
         owns_socket_directory=arguments.uds_owner == "launcher",
@@ -106,6 +108,18 @@ def _rendezvous(arguments: argparse.Namespace) -> Rendezvous | None:
         arguments.master_port,
         store_is_up=arguments.store_owner == "launcher",
     )
+
+
+def use_kernel_cache(flags: ServeFlags) -> None:
+    """Triton reads it when it compiles first."""
+    os.environ["TRITON_CACHE_DIR"] = str(flags.kernel_cache)
+
+
+def _kernel_cache(asked: Path | None) -> Path:
+    if asked is None and (tritons := os.environ.get("TRITON_CACHE_DIR")):
+        return Path(tritons)
+    ours = Path(os.environ.get("HEADRACE_CACHE") or "~/.cache/headrace") / "kernels"
+    return (asked or ours).expanduser().absolute()
 
 
 def _stretch(arguments: argparse.Namespace) -> Stretch | None:
@@ -167,6 +181,13 @@ def _parser() -> argparse.ArgumentParser:
         "--cuda-graphs",
         metavar="ROWS,…",
         help="decode steps of so many rows are recorded as graphs; 0: none (default: what suits the largest batch)",
+    )
+    add(
+        "--kernel-cache",
+        type=Path,
+        metavar="DIRECTORY",
+        help="where compiled GPU kernels are kept (default: $TRITON_CACHE_DIR, else $HEADRACE_CACHE/kernels, else "
+        "~/.cache/headrace/kernels)",
     )
     add("--rope-scaling", choices=STRETCHES, help="stretch the positions this way, whatever config.json says")
     add("--rope-factor", type=float, help="how many times the trained positions a sequence may have (default 1)")

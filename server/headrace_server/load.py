@@ -15,7 +15,7 @@ from headrace_server.compute.interface import Compute
 from headrace_server.devices.interface import Device
 from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.errors import CapacityError, ConfigError
-from headrace_server.flags import ServeFlags
+from headrace_server.flags import ServeFlags, use_kernel_cache
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.split import Split
@@ -89,6 +89,7 @@ def on_torch(
     else:
         from headrace_server.devices.cuda import CudaDevice
 
+        use_kernel_cache(flags)
         device = CudaDevice(torch.device(device_name).index)
     with Checkpoint(flags.model_dir, dtype, device.torch_device, config.sizes) as checkpoint:
         return torch_compute(flags, config, checkpoint, device, collective)

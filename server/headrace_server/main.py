@@ -1,4 +1,4 @@
-"""`python -m headrace_server serve|prepare …`: picks the command, and turns an expected failure into one line."""
+"""`python -m headrace_server serve|prepare|warm …`: picks the command, and turns an expected failure into one line."""
 
 import sys
 from collections.abc import Sequence
@@ -8,19 +8,21 @@ from headrace_server.errors import HeadraceError, report
 USAGE = """\
 usage: python -m headrace_server serve …     serve one shard of a model over gRPC
        python -m headrace_server prepare …   turn a hub id, a directory or a .gguf file into a model directory
-       (--help after either)"""
+       python -m headrace_server warm …      compile a model's kernels for a GPU before its server starts
+       (--help after each)"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the process's exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
-    if command not in ("serve", "prepare"):
+    commands = {"serve": _serve, "prepare": _prepare, "warm": _warm}
+    if command not in commands:
         asked_for_help = command in ("-h", "--help")
         print(USAGE, file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else 2
     try:
-        return _serve(arguments[1:]) if command == "serve" else _prepare(arguments[1:])
+        return commands[command](arguments[1:])
     except HeadraceError as error:
         return report(error)
 
@@ -41,3 +43,10 @@ def _prepare(argv: Sequence[str]) -> int:
     from headrace_server.prepare import cli
 
     return cli.main(argv)
+
+
+def _warm(argv: Sequence[str]) -> int:
+    from headrace_server import log, warm
+
+    log.configure(json_output=False)
+    return warm.run(argv)

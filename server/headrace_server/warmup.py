@@ -1,21 +1,20 @@
 """Agrees on the size of the KV pool, allocates it, and runs the largest prompt step that it may be asked for.
 
-On a GPU that is done twice: first with a small pool, to see what steps need beside it."""
+On a GPU steps of all kinds come before that, with a small pool, to see what they need beside it.
+"""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
+from headrace_server import rehearsal
 from headrace_server.compute.interface import PoolPlan
 from headrace_server.distributed.collective import Collective
 from headrace_server.errors import CapacityError
 from headrace_server.log import LOGGER
 from headrace_server.memory import MIB, Limits, pool_size
 from headrace_server.runner import Runner
-from headrace_server.sampling.parameters import SamplingParameters
-from headrace_server.step import Ints, NewRow, Step
+from headrace_server.step import Step
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     )
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
     runner.prepare(_plan(limits, num_blocks, served))
-    step_us = _run(runner, _prompt_step(runner, limits, num_blocks, served))
+    step_us = _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))
     LOGGER.info(
         "KV pool: %d blocks of %d tokens, %d MiB of %d MiB available; a prompt step of %d tokens takes %d ms",
         num_blocks,
@@ -79,57 +78,24 @@ def _plan(limits: Limits, num_blocks: int, served: int) -> PoolPlan:
 
 def _rehearse(runner: Runner, limits: Limits) -> None:
     """All that takes memory beside weights and pool, with a pool as small as that allows: the largest prompt step, a
-    token for as many rows as there can be, and what makes steps faster."""
-    max_positions = runner.config.max_positions
+    token for as many rows as there can be, every kind of step, and what makes steps faster."""
+    block_size, max_positions = runner.compute.block_size, runner.config.max_positions
     served = min(limits.max_total_tokens or max_positions, max_positions)
-    num_blocks = -(-limits.max_batch_prefill_tokens // runner.compute.block_size) + limits.max_batch_size
-    runner.prepare(_plan(limits, num_blocks, served))
-    _run(runner, _prompt_step(runner, limits, num_blocks, served))
-    _run(runner, _crowded_step(limits))
+    num_blocks = -(-limits.max_batch_prefill_tokens // block_size) + limits.max_batch_size + 1
+    runner.prepare(_plan(replace(limits, max_batch_size=max(limits.max_batch_size, 2)), num_blocks, served))
+    _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))
+    _run(runner, rehearsal.most_rows(limits, block_size))
+    _run(runner, *rehearsal.every_kind(block_size))
     runner.compute.rehearse()
 
 
-def _run(runner: Runner, step: Step) -> int:
-    """Microseconds of one step. Leaves no row behind."""
+def _run(runner: Runner, *steps: Step) -> int:
+    """Microseconds that the steps take. Leaves no row behind."""
     began = time.perf_counter_ns()
-    result = runner.execute(step)
+    for step in steps:
+        result = runner.execute(step)
+        if problem := result.error or next(iter(result.row_errors.values()), None):
+            raise CapacityError(f"the warm-up step of {step.chunk_tokens.sum()} prompt tokens failed: {problem}")
     elapsed = (time.perf_counter_ns() - began) // 1000
     runner.reset()
-    if problem := result.error or next(iter(result.row_errors.values()), None):
-        raise CapacityError(f"the warm-up step of {step.chunk_tokens.sum()} prompt tokens failed: {problem}")
     return elapsed
-
-
-def _prompt_step(runner: Runner, limits: Limits, num_blocks: int, served: int) -> Step:
-    """As few and as long prompts as hold max_batch_prefill_tokens, within rows and pool."""
-    block_size = runner.compute.block_size
-    lengths: list[int] = []
-    blocks_left, tokens_left = num_blocks, limits.max_batch_prefill_tokens
-    while len(lengths) < limits.max_batch_size and blocks_left and tokens_left:
-        lengths.append(min(served, tokens_left, blocks_left * block_size))
-        tokens_left -= lengths[-1]
-        blocks_left -= -(-lengths[-1] // block_size)
-    return _prompts(np.array(lengths), -(-np.array(lengths) // block_size), SamplingParameters())
-
-
-def _crowded_step(limits: Limits) -> Step:
-    """As many rows as there can be, each sampling in the way that takes most memory."""
-    one = np.ones(limits.max_batch_size, np.int64)
-    parameters = SamplingParameters(
-        temperature=1.0, top_k=50, top_p=0.9, typical_p=0.9, repetition_penalty=1.1, logprobs=True, top_n=5
-    )
-    return _prompts(one, one, parameters)
-
-
-def _prompts(lengths: Ints, blocks: Ints, parameters: SamplingParameters) -> Step:
-    rows = np.arange(len(lengths))
-    prompts = zip(rows.tolist(), lengths.tolist(), strict=True)
-    return Step(
-        number=0,
-        new_rows=tuple(NewRow(row, 0, np.zeros(length, np.int64), 0, 0, parameters) for row, length in prompts),
-        chunk_rows=rows,
-        chunk_tokens=lengths,
-        decode_rows=np.empty(0, np.int64),
-        table_lengths=blocks,
-        table_blocks=np.arange(blocks.sum()),
-    )

@@ -47,7 +47,6 @@ class Padding:
 class _Recorded:
     size: int
     inputs: DecodeInputs
-    extents: Tensor  # [2, size] int32: the memory of inputs' rows and context lengths
     graph: Graph  # its output: logits [size, vocab_size]
 
 
@@ -90,8 +89,14 @@ class DecodeGraphs:
         found = next((recorded for recorded in self._recorded if recorded.size >= len(rows)), None)
         if found is None:
             return None
-        extents, tables = self._device.upload([self._extents(rows, batch, found.size), self._tables(batch, found.size)])
-        found.extents.copy_(extents)
+        arrays = [
+            _padded(rows, found.size, self._padding.row),
+            _padded(batch.context_lengths, found.size, 1),
+            self._tables(batch, found.size),
+        ]
+        numbers, lengths, tables = self._device.upload(arrays)
+        found.inputs.rows.copy_(numbers)
+        found.inputs.batch.context_lengths.copy_(lengths)
         # Columns past the longest table keep old block ids: no context reaches them.
         found.inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
         return found.graph.replay()[: len(rows)]
@@ -99,21 +104,20 @@ class DecodeGraphs:
     def _record(self, size: int) -> _Recorded:
         """A graph of so many rows, all of them padding for now."""
         device = self._device.torch_device
-        extents = torch.empty((2, size), dtype=torch.int32, device=device)
-        extents[0].fill_(self._padding.row)
-        extents[1].fill_(1)
+        rows = torch.full((size,), self._padding.row, dtype=torch.int32, device=device)
+        lengths = torch.ones(size, dtype=torch.int32, device=device)
         tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
         starts = torch.arange(size + 1, dtype=torch.int32, device=device)
-        inputs = DecodeInputs(extents[0], AttentionBatch(tables, starts, extents[1], most_queries=1))
-        return _Recorded(size, inputs, extents, self._device.record(lambda: self._forward(inputs)))
-
-    def _extents(self, rows: Ints, batch: Batch, size: int) -> NDArray[np.int32]:
-        extents = np.empty((2, size), np.int32)
-        extents[0, : len(rows)], extents[0, len(rows) :] = rows, self._padding.row
-        extents[1, : len(rows)], extents[1, len(rows) :] = batch.context_lengths, 1
-        return extents
+        inputs = DecodeInputs(rows, AttentionBatch(tables, starts, lengths, most_queries=1))
+        return _Recorded(size, inputs, self._device.record(lambda: self._forward(inputs)))
 
     def _tables(self, batch: Batch, size: int) -> NDArray[np.int32]:
         tables = np.full((size, batch.block_tables.shape[1]), self._padding.block, np.int32)
         tables[: len(batch.block_tables)] = batch.block_tables
         return tables
+
+
+def _padded(values: NDArray, size: int, padding: int) -> NDArray[np.int32]:
+    padded = np.full(size, padding, np.int32)
+    padded[: len(values)] = values
+    return padded

@@ -1,0 +1,76 @@
+"""`python -m headrace_server warm`: compiles, for a GPU that need not be there, all kernels that a model will use.
+
+The model's steps run on tensors without numbers (`devices.absent`), and each kernel that they would launch is compiled
+(`headrace_kernels.gpu.ahead`). What comes of it lies in Triton's cache directory, under the keys that a server on that
+GPU asks for: it finds them all.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from headrace_server.errors import ConfigError
+from headrace_server.flags import ServeFlags, parse_serve, use_kernel_cache
+from headrace_server.memory import Limits
+from headrace_server.models.registry import read_config
+
+LIMITS = Limits(max_batch_size=256, max_batch_prefill_tokens=4096, max_total_tokens=0, num_blocks=None)
+"""Kernels depend on none of these; they are those of a GPU's usual server."""
+MOST_TOKENS = 4096  # positions of the rehearsed pool
+
+
+def run(argv: Sequence[str]) -> int:
+    """Says what it compiled. Raises ConfigError if there is no such target, or none for which it can be done."""
+    options, words = _parser().parse_known_args(argv)
+    # Nobody listens, and no device is asked for.
+    flags = parse_serve([*words, "--device", "cuda", "--listen", "127.0.0.1:0"])
+    use_kernel_cache(flags)
+    for target in options.target.split(","):
+        began = time.monotonic()
+        kernels = compile_for(target, flags, LIMITS)
+        print(
+            f"{target}: {kernels} kernels of {flags.model_dir.name} in {time.monotonic() - began:.0f} s, "
+            f"kept in {flags.kernel_cache}",
+            flush=True,
+        )
+    return 0
+
+
+def compile_for(target: str, flags: ServeFlags, limits: Limits) -> int:
+    """How many variants of kernels a server with these flags uses there; they are all compiled now."""
+    import torch
+
+    from headrace_kernels.errors import ArgumentError
+    from headrace_kernels.gpu.ahead import compiling
+    from headrace_server.devices.absent import AbsentDevice
+    from headrace_server.distributed.collective import Alone
+    from headrace_server.load import torch_compute
+    from headrace_server.runner import Runner
+    from headrace_server.warmup import warm_up
+    from headrace_server.weights.invented import InventedCheckpoint
+
+    config = read_config(flags.model_dir, flags.stretch)
+    device = AbsentDevice()
+    checkpoint = InventedCheckpoint(getattr(torch, flags.dtype or "bfloat16"), device.torch_device)
+    try:
+        with compiling(target) as compiled:
+            runner = Runner(torch_compute(flags, config, checkpoint, device, Alone()))
+            most = min(MOST_TOKENS, config.max_positions)
+            warm_up(runner, Limits(limits.max_batch_size, limits.max_batch_prefill_tokens, most, None))
+            while runner.improve():
+                pass
+    except ArgumentError as error:
+        raise ConfigError(f"--target: {error}") from None
+    return len(compiled.kernels)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace_server warm",
+        description="Compile a model's GPU kernels before its server starts. Also takes the flags of serve.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--target", default="sm_90", metavar="CHIP,…", help="sm_80, sm_86, sm_89, sm_90, sm_100, sm_120 (default sm_90)"
+    )
+    return parser
