@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headrace_kernels.copy_blocks import cache_pointers, copy_blocks
 from headrace_kernels.ops import token_logprobs
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerCache
 from headrace_server.batch import Batch, StepRows, build_batch
@@ -55,6 +56,7 @@ class TorchCompute:
         self._device = device
         self._options = options or TorchOptions()
         self._layers: Sequence[LayerCache] = ()
+        self._pointers = torch.empty(0, dtype=torch.int64)  # where each layer's keys and values begin
         self._num_blocks = 0
         self._graphs: DecodeGraphs | None = None
         self._last_token = torch.zeros(0, dtype=torch.int64, device=device.torch_device)  # sampled, not yet computed
@@ -74,6 +76,7 @@ class TorchCompute:
         allocated = plan.num_blocks + self._device.records
         self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
         self.backend.prepare(plan.max_rows, plan.served_positions)
+        self._pointers = cache_pointers(self._caches())
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
         self._sampler = self._new_sampler(plan.max_rows)
@@ -86,15 +89,12 @@ class TorchCompute:
     def free_pool(self) -> None:
         self._layers, self._num_blocks, self._graphs = (), 0, None
 
+    @torch.inference_mode()
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._num_blocks)
-        if len(pairs) == 0:
-            return
-        (both,) = self._device.upload([pairs.T])
-        sources, targets = both
-        for layer in self._layers:
-            layer.keys[targets] = layer.keys[sources]
-            layer.values[targets] = layer.values[sources]
+        caches = self._caches()
+        if len(pairs) and caches[0].numel():  # a rank may have no heads
+            copy_blocks(caches, self._pointers, self._upload(pairs))
 
     def relieve(self) -> None:
         self._device.relieve()
@@ -190,6 +190,9 @@ class TorchCompute:
         from headrace_server.sampling.on_gpu import DeviceSampler
 
         return DeviceSampler(max_rows, self.config.vocab_size, device, self._device.upload)
+
+    def _caches(self) -> list[Tensor]:
+        return [cache for layer in self._layers for cache in (layer.keys, layer.values)]
 
     def _upload(self, values: Ints) -> Tensor:
         return self._device.upload([values])[0]

@@ -1,0 +1,43 @@
+"""Kernels that were compiled ahead of time are those that a server asks for, whatever its sizes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tiny_models import TinyModel
+
+# What a server with other limits compiles: the same code, another process, other numbers of rows, tokens and blocks.
+OTHER_LIMITS = """
+import sys
+from headrace_server import flags, warm
+from headrace_server.memory import Limits
+parsed = flags.parse_serve([*sys.argv[1:], "--device", "cuda", "--listen", "127.0.0.1:0"])
+flags.use_kernel_cache(parsed)
+print(warm.compile_for("sm_90", parsed, Limits(7, 33, 100, None)))
+"""
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+
+
+def test_a_server_finds_every_kernel_compiled(tiny_llama: TinyModel, tmp_path: Path) -> None:
+    model = ["--model-dir", str(tiny_llama.directory), "--kernel-cache", str(tmp_path)]
+    warmed = run("-m", "headrace_server", "warm", "--target", "sm_90", *model)
+    assert warmed.returncode == 0, warmed.stderr
+    compiled = list(tmp_path.rglob("*.cubin"))
+    assert f"sm_90: {len(compiled)} kernels of {tiny_llama.directory.name} in " in warmed.stdout
+    served = run("-c", OTHER_LIMITS, *model)
+    assert served.returncode == 0, served.stderr
+    assert int(served.stdout) > 10
+    assert sorted(tmp_path.rglob("*.cubin")) == sorted(compiled)
+
+
+def test_a_chip_that_is_not_known_is_an_error_in_one_line(tiny_llama: TinyModel, tmp_path: Path) -> None:
+    model = ["--model-dir", str(tiny_llama.directory), "--kernel-cache", str(tmp_path)]
+    refused = run("-m", "headrace_server", "warm", "--target", "sm_12", *model)
+    assert refused.returncode == 1
+    assert "--target: target 'sm_12': must be one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120" in refused.stderr
+    assert "Traceback" not in refused.stderr
