@@ -18,6 +18,7 @@ from headrace_server.memory import Limits
 # Heads that ranks can't share evenly: with 4 ranks one of them holds none.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     **ARCHITECTURES,
+    "grouped": ("Llama", {"intermediate_size": 128}),  # which 4-bit weights in groups of 32 need
     "three-kv-heads": ("Llama", {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96}),
 }
 PROMPTS = {row: random_tokens(length, seed=row) for row, length in ((0, 20), (3, 1), (5, 17))}
@@ -40,10 +41,12 @@ def two(tmp_path: Path, tiny_llama: TinyModel) -> Iterator[Ranks]:
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
-    return {name: save(kind, root / name, **changes).directory for name, (kind, changes) in MODELS.items()}
+    plain = {name: save(kind, root / name, **changes).directory for name, (kind, changes) in MODELS.items()}
+    stored = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+    return {**plain, "four-bits": write(plain["grouped"], root / "four-bits", stored).quantized}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "four-bits"])
 def test_greedy_answers_are_those_of_one_rank(name: str, ranks: Ranks, directories: dict[str, Path]) -> None:
     alone = World(load_on_torch(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
     assert SplitWorld(ranks.load(directories[name])).generate(PROMPTS, TOKENS, chunk=8) == alone
