@@ -56,6 +56,11 @@ class Lifeline:
         peer.sendall(_RANK.pack(rank))
         return cls(rank, {0: _probed(peer)}, last)
 
+    @property
+    def address(self) -> str:
+        """Of this rank, as the others reach it."""
+        return next(iter(self._peers.values())).getsockname()[0]
+
     def give_up(self, error: BaseException) -> NoReturn:
         """End the process because of `error`, and tell the others."""
         if isinstance(error, LostRank):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,18 +35,9 @@ class ProcessGroup:
         self.rank = rank
         self.world_size = world_size
         self._lifeline = lifeline
-        on_gpu = device.type == "cuda"
-        if on_gpu:
-            torch.cuda.set_device(device)
         with _others_may_be_gone():
-            dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-                store=store,
-                rank=rank,
-                world_size=world_size,
-                timeout=FOREVER,
-                device_id=device if on_gpu else None,
-            )
+            self._hosts = _gloo(rank, world_size, store, lifeline.address)
+            self._devices = self._hosts if device.type == "cpu" else _nccl(rank, world_size, store, device)
         one_shot = one_shot_sum(dtype, device)
         all_have_it = self.same((one_shot is not None,))
         self._one_shot: OneShotSum | None = one_shot if all_have_it else None
@@ -54,35 +46,51 @@ class ProcessGroup:
         with _others_may_be_gone():
             if self._one_shot is not None and self._one_shot.takes(x):
                 return self._one_shot(x)
-            dist.all_reduce(x)
+            self._devices.allreduce(x).wait()
             return x
 
     def gather(self, x: Tensor) -> list[Tensor] | None:
-        parts = [torch.empty_like(x) for _ in range(self.world_size)] if self.rank == 0 else None
+        parts = [torch.empty_like(x) for _ in range(self.world_size)] if self.rank == 0 else []
         with _others_may_be_gone():
-            dist.gather(x, parts, dst=0)
-        return parts
+            self._devices.gather(parts, x, 0).wait()
+        return parts or None
 
     def broadcast(self, x: Tensor) -> None:
         with _others_may_be_gone():
-            dist.broadcast(x, src=0)
+            self._devices.broadcast(x, 0).wait()
 
     def same(self, mine: tuple[int, ...]) -> bool:
         said = torch.zeros(WORDS, dtype=torch.int64)
         said[: len(mine)] = torch.tensor(mine)
         everyone = [torch.empty_like(said) for _ in range(self.world_size)]
         with _others_may_be_gone():
-            dist.all_gather(everyone, said)
+            self._hosts.allgather(everyone, said).wait()
         return all(torch.equal(said, other) for other in everyone)
 
     def least(self, value: int) -> int:
         least = torch.tensor(value)
         with _others_may_be_gone():
-            dist.all_reduce(least, dist.ReduceOp.MIN)
+            self._hosts.allreduce(least, dist.ReduceOp.MIN).wait()
         return int(least)
 
     def give_up(self, error: BaseException) -> None:
         self._lifeline.give_up(error)
+
+
+def _gloo(rank: int, world_size: int, store: dist.Store, address: str) -> Any:
+    """On the address by which this rank reaches the others. Left to itself gloo asks for that of the host's name, which
+    may be one that other machines don't reach, and is more than ranks of one machine need to listen on."""
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+    options._timeout = FOREVER
+    return dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, world_size, options)
+
+
+def _nccl(rank: int, world_size: int, store: dist.Store, device: torch.device) -> Any:
+    torch.cuda.set_device(device)
+    meeting = dist.PrefixStore("nccl", store)
+    dist.init_process_group("nccl", store=meeting, rank=rank, world_size=world_size, timeout=FOREVER, device_id=device)
+    return dist.group.WORLD
 
 
 @contextmanager
