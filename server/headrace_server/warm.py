@@ -13,6 +13,8 @@ from headrace_server.errors import ConfigError
 from headrace_server.flags import ServeFlags, parse_serve, use_kernel_cache
 from headrace_server.memory import Limits
 from headrace_server.models.registry import read_config
+from headrace_server.runner import Runner
+from headrace_server.warmup import warm_up
 
 LIMITS = Limits(max_batch_size=256, max_batch_prefill_tokens=4096, max_total_tokens=0, num_blocks=None)
 """Kernels depend on none of these; they are those of a GPU's usual server."""
@@ -27,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
     use_kernel_cache(flags)
     for target in options.target.split(","):
         began = time.monotonic()
-        kernels = compile_for(target, flags, LIMITS)
+        kernels = compile_for(target, flags, LIMITS, options.num_shard)
         print(
             f"{target}: {kernels} kernels of {flags.model_dir.name} in {time.monotonic() - began:.0f} s, "
             f"kept in {flags.kernel_cache}",
@@ -36,17 +38,15 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def compile_for(target: str, flags: ServeFlags, limits: Limits) -> int:
+def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int = 1) -> int:
     """How many variants of kernels a server with these flags uses there; they are all compiled now."""
     import torch
 
     from headrace_kernels.errors import ArgumentError
     from headrace_kernels.gpu.ahead import compiling
     from headrace_server.devices.absent import AbsentDevice
-    from headrace_server.distributed.collective import Alone
+    from headrace_server.distributed.absent import AbsentRanks
     from headrace_server.load import torch_compute
-    from headrace_server.runner import Runner
-    from headrace_server.warmup import warm_up
     from headrace_server.weights.invented import InventedCheckpoint
 
     config = read_config(flags.model_dir, flags.stretch)
@@ -54,14 +54,19 @@ def compile_for(target: str, flags: ServeFlags, limits: Limits) -> int:
     checkpoint = InventedCheckpoint(getattr(torch, flags.dtype or "bfloat16"), device.torch_device)
     try:
         with compiling(target) as compiled:
-            runner = Runner(torch_compute(flags, config, checkpoint, device, Alone()))
-            most = min(MOST_TOKENS, config.max_positions)
-            warm_up(runner, Limits(limits.max_batch_size, limits.max_batch_prefill_tokens, most, None))
-            while runner.improve():
-                pass
+            for rank in range(num_shard):  # their parts may differ in size
+                compute = torch_compute(flags, config, checkpoint, device, AbsentRanks(rank, num_shard))
+                _rehearse(Runner(compute), limits)
     except ArgumentError as error:
         raise ConfigError(f"--target: {error}") from None
     return len(compiled.kernels)
+
+
+def _rehearse(runner: Runner, limits: Limits) -> None:
+    most = min(MOST_TOKENS, runner.config.max_positions)
+    warm_up(runner, Limits(limits.max_batch_size, limits.max_batch_prefill_tokens, most, None))
+    while runner.improve():
+        pass
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,5 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--target", default="sm_90", metavar="CHIP,…", help="sm_80, sm_86, sm_89, sm_90, sm_100, sm_120 (default sm_90)"
+    )
+    parser.add_argument(
+        "--num-shard", type=int, default=1, help="ranks that hold the model together; each has kernels of its sizes"
     )
     return parser

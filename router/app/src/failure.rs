@@ -50,6 +50,9 @@ pub enum Failure {
     Trace { path: String, reason: io::Error },
     #[error("cannot write the reference to {}: {reason}", directory.display())]
     Reference { directory: PathBuf, reason: io::Error },
+    /// The child has written its own line.
+    #[error("the kernels could not be compiled")]
+    Warm,
     #[error("{0}")]
     Died(Death),
     #[error(transparent)]

@@ -31,6 +31,7 @@ mod simulate;
 mod socket;
 mod supervise;
 mod timeline;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -88,6 +89,7 @@ fn run(config: Config) -> Result<(), Failure> {
         Config::Router(config) => until_signal(async |signals| router::run(config, signals).await),
         Config::Simulate(config) => simulate::run(&config),
         Config::Bench(config) => bench::run(*config),
+        Config::Warm(config) => until_signal(async |signals| warm::run(*config, signals).await),
     }
 }
 

@@ -111,6 +111,16 @@ pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>)
     flag("--num-threads", (config.num_threads / config.ranks).max(1).to_string().into());
     flag("--parent-pid", std::process::id().to_string().into());
     flag("--uds-owner", if config.uds_prefix.is_none() { "launcher" } else { "user" }.into());
+    args.extend(model_arguments(config));
+    // JSON carries each line's level; it becomes text again in our own log.
+    args.push("--json-output".into());
+    args
+}
+
+/// Those that say how a model is computed, whoever does it.
+pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut flag = |name: &str, value: OsString| args.extend([name.into(), value]);
     if let Some(dtype) = config.dtype.name() {
         flag("--dtype", dtype.into());
     }
@@ -131,8 +141,9 @@ pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>)
     if let Some(block_size) = config.block_size {
         flag("--block-size", block_size.to_string().into());
     }
-    // JSON carries each line's level; it becomes text again in our own log.
-    args.push("--json-output".into());
+    if let Some(directory) = &config.kernel_cache {
+        flag("--kernel-cache", directory.into());
+    }
     args
 }
 

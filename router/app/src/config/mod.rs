@@ -28,8 +28,8 @@ pub use what_if::Changes;
 use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
-    Command, Device, Dtype, FakeFlags, Flags, Origins, Quantize, RopeScaling, RouterFlags, SchedulingFlags, ServeFlags,
-    ShardFlags,
+    Command, Device, Dtype, FakeFlags, Flags, ModelFlags, Origins, Quantize, RopeScaling, RouterFlags, SchedulingFlags,
+    ServeFlags, ShardFlags, WarmFlags,
 };
 
 /// What a command runs with.
@@ -39,6 +39,15 @@ pub enum Config {
     Router(RouterConfig),
     Simulate(Box<SimulateConfig>),
     Bench(Box<BenchConfig>),
+    Warm(Box<WarmConfig>),
+}
+
+/// `headrace warm`: prepare a model, and compile its kernels.
+#[derive(Debug)]
+pub struct WarmConfig {
+    pub model: ModelSource,
+    pub shard: ShardConfig,
+    pub targets: Vec<String>,
 }
 
 /// `headrace serve`: prepare a model, start its shard, serve.
@@ -80,6 +89,8 @@ pub struct ShardConfig {
     pub memory_fraction: f32,
     /// Rows of the decode steps that are recorded; `None`: the shard's choice.
     pub cuda_graphs: Option<Vec<u32>>,
+    /// Where compiled kernels are kept; `None`: the shard package's default.
+    pub kernel_cache: Option<PathBuf>,
     /// Stretches the positions instead of what config.json says.
     pub rope: Option<Rope>,
     /// Prefix of the socket's path; `None`: a fresh private directory.
@@ -201,6 +212,7 @@ pub fn check(flags: Flags) -> Result<Config, ConfigError> {
         Command::Router(flags) => check_router(*flags, &origins, &idle_variables).map(Config::Router),
         Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
         Command::Bench(flags) => bench::check(*flags).map(Box::new).map(Config::Bench),
+        Command::Warm(flags) => check_warm(*flags).map(Box::new).map(Config::Warm),
     }
 }
 
@@ -210,7 +222,7 @@ impl Config {
         match self {
             Self::Serve(config) => Some(&config.service),
             Self::Router(config) => Some(&config.service),
-            Self::Simulate(_) | Self::Bench(_) => None,
+            Self::Simulate(_) | Self::Bench(_) | Self::Warm(_) => None,
         }
     }
 }
@@ -225,36 +237,9 @@ fn check_serve(
     warnings.extend(checks::idle_variables(idle));
     warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
     warnings.extend(checks::idle_quantize(flags.shard.quantize));
-    checks::model_exists(&flags.model.model_id)?;
-    checks::at_least_one("--block-size", flags.shard.block_size)?;
-    checks::threads(flags.shard.num_threads)?;
-    checks::file_exists("--python", flags.shard.python.as_deref())?;
-    checks::socket_path_fits(flags.shard.shard_uds_path.as_deref())?;
     let ShardFlags { num_shard, sharded, device, .. } = flags.shard;
     let ranks = ranks::settle(num_shard, sharded, device, || ranks::count_gpus(visible_gpus))?;
-    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let model = ModelSource {
-        model_id: flags.model.model_id,
-        revision: flags.model.revision,
-        cache_dir: flags.model.cache_dir,
-        hub_cache: flags.model.huggingface_hub_cache,
-        hub_token: flags.model.hf_token,
-    };
-    let shard = ShardConfig {
-        ranks,
-        master_addr: flags.shard.master_addr,
-        master_port: flags.shard.master_port,
-        python: flags.shard.python,
-        dtype: flags.shard.dtype,
-        quantize: flags.shard.quantize.and_then(Quantize::name),
-        device: flags.shard.device,
-        block_size: flags.shard.block_size.map(Tokens),
-        num_threads: flags.shard.num_threads.unwrap_or_else(cores),
-        memory_fraction: flags.shard.cuda_memory_fraction,
-        cuda_graphs: flags.shard.cuda_graphs,
-        rope: checks::rope(flags.shard.rope_scaling, flags.shard.rope_factor),
-        uds_prefix: flags.shard.shard_uds_path,
-    };
+    let (model, shard) = model_and_shard(flags.model, flags.shard, ranks)?;
     let scheduling = checks::settle(flags.scheduling, &flags.opposite, origins)?;
     let service = ServiceFlags {
         limits: flags.limits,
@@ -266,6 +251,51 @@ fn check_serve(
     };
     let service = checks::service(service, warnings)?;
     Ok(ServeConfig { model, shard, service })
+}
+
+fn check_warm(flags: WarmFlags) -> Result<WarmConfig, ConfigError> {
+    let ranks = flags.shard.num_shard.unwrap_or(1);
+    checks::at_least_one("--num-shard", Some(ranks))?;
+    let (model, shard) = model_and_shard(flags.model, flags.shard, ranks)?;
+    Ok(WarmConfig { model, shard, targets: flags.target })
+}
+
+fn model_and_shard(
+    model: ModelFlags,
+    shard: ShardFlags,
+    ranks: u32,
+) -> Result<(ModelSource, ShardConfig), ConfigError> {
+    checks::model_exists(&model.model_id)?;
+    checks::at_least_one("--block-size", shard.block_size)?;
+    checks::threads(shard.num_threads)?;
+    checks::file_exists("--python", shard.python.as_deref())?;
+    checks::socket_path_fits(shard.shard_uds_path.as_deref())?;
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let kernel_cache = model.cache_dir.as_ref().map(|directory| directory.join("kernels"));
+    let model = ModelSource {
+        model_id: model.model_id,
+        revision: model.revision,
+        cache_dir: model.cache_dir,
+        hub_cache: model.huggingface_hub_cache,
+        hub_token: model.hf_token,
+    };
+    let shard = ShardConfig {
+        ranks,
+        master_addr: shard.master_addr,
+        master_port: shard.master_port,
+        python: shard.python,
+        dtype: shard.dtype,
+        quantize: shard.quantize.and_then(Quantize::name),
+        device: shard.device,
+        block_size: shard.block_size.map(Tokens),
+        num_threads: shard.num_threads.unwrap_or_else(cores),
+        memory_fraction: shard.cuda_memory_fraction,
+        cuda_graphs: shard.cuda_graphs,
+        kernel_cache,
+        rope: checks::rope(shard.rope_scaling, shard.rope_factor),
+        uds_prefix: shard.shard_uds_path,
+    };
+    Ok((model, shard))
 }
 
 fn check_router(flags: RouterFlags, origins: &Origins, idle: &[Idle]) -> Result<RouterConfig, ConfigError> {

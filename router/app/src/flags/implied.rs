@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::error::{Error, ErrorKind};
 
 use super::program::Program;
-use super::{BatchingFlags, Command, Flags, HttpFlags, LimitFlags, Origin, Origins, RouterFlags, ServeFlags};
+use super::{
+    BatchingFlags, Command, Flags, HttpFlags, LimitFlags, ModelFlags, Origin, Origins, RouterFlags, ServeFlags,
+};
 
 /// Where SageMaker looks for a server.
 const SAGEMAKER_PORT: u16 = 8080;
@@ -19,7 +21,7 @@ impl Flags {
                 hostname_of_a_container(&mut flags.http, &mut self.origins);
                 plain_counts(&flags.limits, &flags.batching, &mut self.origins);
                 other_names(&flags.limits, &flags.http, &mut self.origins);
-                model_by_position(flags, &mut self.origins)?;
+                model_by_position(&mut flags.model, &mut self.origins)?;
                 port_of_sagemaker(flags, &mut self.origins);
             }
             Command::Router(flags) => {
@@ -30,6 +32,7 @@ impl Flags {
                     usual_socket(flags, &mut self.origins);
                 }
             }
+            Command::Warm(flags) => model_by_position(&mut flags.model, &mut self.origins)?,
             Command::Simulate(_) | Command::Bench(_) => {}
         }
         Ok(self)
@@ -74,14 +77,14 @@ fn other_names(limits: &LimitFlags, http: &HttpFlags, origins: &mut Origins) {
 }
 
 /// `headrace serve MODEL`. It wins over a variable.
-fn model_by_position(flags: &mut ServeFlags, origins: &mut Origins) -> Result<(), Error> {
-    let Some(model) = flags.model.model.take() else { return Ok(()) };
+fn model_by_position(flags: &mut ModelFlags, origins: &mut Origins) -> Result<(), Error> {
+    let Some(model) = flags.model.take() else { return Ok(()) };
     if origins.is_typed("model-id") {
-        let sentence = format!("{model} and --model-id {} both name a model; keep one\n", flags.model.model_id);
+        let sentence = format!("{model} and --model-id {} both name a model; keep one\n", flags.model_id);
         return Err(Error::raw(ErrorKind::ArgumentConflict, sentence));
     }
     origins.set("model-id", &model, Origin::Typed("MODEL".to_owned()));
-    flags.model.model_id = model;
+    flags.model_id = model;
     Ok(())
 }
 

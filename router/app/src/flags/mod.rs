@@ -25,6 +25,7 @@ pub mod surface;
 pub mod telemetry;
 mod tools;
 pub mod variables;
+mod warm;
 mod words;
 
 use std::ffi::OsString;
@@ -39,12 +40,13 @@ pub use origins::{Origin, Origins, Setting};
 use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
-pub use serve::{Device, Dtype, Quantize, RopeScaling, ServeFlags, ShardFlags};
+pub use serve::{Device, Dtype, ModelFlags, Quantize, RopeScaling, ServeFlags, ShardFlags};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use surface::SurfaceFlags;
 pub use telemetry::TelemetryFlags;
 use variables::Idle;
+pub use warm::WarmFlags;
 
 /// What this process was asked to do.
 #[derive(Debug)]
@@ -84,6 +86,8 @@ pub enum Command {
     Simulate(Box<SimulateFlags>),
     /// Put load on any server that speaks TGI's or OpenAI's API: latencies, throughput and CPU time.
     Bench(Box<BenchFlags>),
+    /// Compile a model's GPU kernels ahead of time, also on a machine without a GPU.
+    Warm(Box<WarmFlags>),
 }
 
 /// Reads the command line and the environment. The error is clap's own: help, version, or what is wrong with a word.

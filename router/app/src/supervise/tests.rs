@@ -160,6 +160,7 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
         quantize: None,
         memory_fraction: 1.0,
         cuda_graphs: None,
+        kernel_cache: None,
         rope: None,
         device: Device::Auto,
         block_size: None,
