@@ -34,7 +34,7 @@ PYTEST := OMP_NUM_THREADS=2 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(VENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench profile bench-live bench-router bench-long-prompts bench-quality sim wheels clean doctor binary shard FORCE
+.PHONY: help browser clients doctor-clients launch build test test-rust test-python test-integration soak fuzz-api reference check bench profile gpu-check bench-live bench-router bench-long-prompts bench-quality sim wheels clean doctor binary shard FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,11 @@ bench: build $(VENV)/.tests ## Measure beside vLLM, llama.cpp and transformers i
 profile: shard ## Show where a step's time goes on this CPU, beside its floor (MODEL=, ARGS=; idle machine)
 	@model=$$($(VENV)/bin/python -m headrace_server prepare --model-id "$(or $(MODEL),embedded)" | tail -1 | sed 's/.*"model_dir": "\([^"]*\)".*/\1/'); \
 	exec $(VENV)/bin/python -m headrace_server.profile --model-dir "$$model" $(ARGS)
+
+# Five minutes on one GPU; docs/gpu.md says how to read it. `make gpu-check ARGS=--dry` tries the check itself, without.
+gpu-check: shard ## Check the GPU kernels on this GPU and measure them beside its limits (five minutes; ARGS=--dry)
+	@mkdir -p build
+	$(VENV)/bin/python -m headrace_server.gpu_check --json build/gpu-check.json $(ARGS)
 
 # A fake shard behind the real router: what is measured is the router. FAKE_STEP_US= makes its steps take time.
 FAKE_STEP_US ?= 0

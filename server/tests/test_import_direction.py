@@ -34,7 +34,7 @@ LAYERS = (
     ("service",),
     ("serve",),
     ("prepare",),
-    ("profile", "warm"),
+    ("profile", "warm", "gpu_check"),
     ("main", "text_generation_server", "torchrun", "ray"),
     ("__main__",),
 )
@@ -98,7 +98,18 @@ def test_a_module_imports_only_what_is_below_it(module: str, path: Path) -> None
 
 def test_only_kernels_users_import_the_kernels() -> None:
     users = {name.split(".")[0] for name, path in modules() if "headrace_kernels" in path.read_text()}
-    assert users <= {"attention", "compute", "layers", "load", "models", "profile", "quantization", "sampling", "warm"}
+    assert users <= {
+        "attention",
+        "compute",
+        "layers",
+        "load",
+        "models",
+        "profile",
+        "quantization",
+        "sampling",
+        "warm",
+        "gpu_check",
+    }
 
 
 @pytest.mark.parametrize("module", ["main", "flags", "serve", "service", "wire", "models.registry", "sampling.on_cpu"])

@@ -21,10 +21,10 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
         ("prompt", [(prompt, prompt)], None),
         ("decode and a chunk", [(1, context)] * rows + [(prompt // 2, prompt)], None),
     ):
-        yield _case(name, rows_of, cache_dtype, device, tiny)
+        yield attention_case(name, rows_of, cache_dtype, device, tiny)
 
 
-def _case(
+def attention_case(
     name: str, rows: list[tuple[int, int]], cache_dtype: torch.dtype | None, device: torch.device, tiny: bool
 ) -> Case:
     """`rows`: (queries, context) of each."""

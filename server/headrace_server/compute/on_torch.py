@@ -191,6 +191,12 @@ class TorchCompute:
 
         return DeviceSampler(max_rows, self.config.vocab_size, device, self._device.upload)
 
+    @torch.inference_mode()
+    def fill_pool(self) -> None:
+        """Random keys and values everywhere, for measuring steps whose prompts nobody computed."""
+        for cache in self._caches():
+            cache.normal_()
+
     def _caches(self) -> list[Tensor]:
         return [cache for layer in self._layers for cache in (layer.keys, layer.values)]
 
