@@ -1,4 +1,4 @@
-"""`python -m headrace_server.gpu_check`: whether the GPU's kernels are right on this GPU, and how near its limits they run.
+"""`python -m headrace_server.gpu_check`: are the kernels right on this GPU, and how near its limits do they run?
 
 Needs Python, torch with Triton, and this repository's two packages; five minutes on one GPU. `--dry` does the same with
 tiny sizes in Triton's interpreter, to see that the check itself works; its times say nothing.
