@@ -31,7 +31,7 @@ def graph_sizes(asked: Sequence[int] | None, max_rows: int) -> list[int]:
 class DecodeInputs:
     """Of a step of decode rows alone; fixed memory of a graph."""
 
-    rows: Tensor  # [rows] int32: where each one's last token is kept
+    tokens: Tensor  # [rows] int64: -1 - row, for what the row sampled last
     batch: AttentionBatch
 
 
@@ -90,12 +90,12 @@ class DecodeGraphs:
         if found is None:
             return None
         arrays = [
-            _padded(rows, found.size, self._padding.row),
+            _padded(-1 - rows, found.size, -1 - self._padding.row),
             _padded(batch.context_lengths, found.size, 1),
             self._tables(batch, found.size),
         ]
-        numbers, lengths, tables = self._device.upload(arrays)
-        found.inputs.rows.copy_(numbers)
+        tokens, lengths, tables = self._device.upload(arrays)
+        found.inputs.tokens.copy_(tokens)
         found.inputs.batch.context_lengths.copy_(lengths)
         # Columns past the longest table keep old block ids: no context reaches them.
         found.inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
@@ -104,11 +104,11 @@ class DecodeGraphs:
     def _record(self, size: int) -> _Recorded:
         """A graph of so many rows, all of them padding for now."""
         device = self._device.torch_device
-        rows = torch.full((size,), self._padding.row, dtype=torch.int32, device=device)
+        tokens = torch.full((size,), -1 - self._padding.row, dtype=torch.int64, device=device)
         lengths = torch.ones(size, dtype=torch.int32, device=device)
         tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
         starts = torch.arange(size + 1, dtype=torch.int32, device=device)
-        inputs = DecodeInputs(rows, AttentionBatch(tables, starts, lengths, most_queries=1))
+        inputs = DecodeInputs(tokens, AttentionBatch(tables, starts, lengths, most_queries=1))
         return _Recorded(size, inputs, self._device.record(lambda: self._forward(inputs)))
 
     def _tables(self, batch: Batch, size: int) -> NDArray[np.int32]:
@@ -117,7 +117,7 @@ class DecodeGraphs:
         return tables
 
 
-def _padded(values: NDArray, size: int, padding: int) -> NDArray[np.int32]:
-    padded = np.full(size, padding, np.int32)
+def _padded(values: NDArray, size: int, padding: int) -> NDArray:
+    padded = np.full(size, padding, values.dtype)
     padded[: len(values)] = values
     return padded

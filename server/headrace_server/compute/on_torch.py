@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_kernels.copy_blocks import cache_pointers, copy_blocks
+from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.ops import token_logprobs
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerCache
 from headrace_server.batch import Batch, StepRows, build_batch
@@ -133,25 +134,18 @@ class TorchCompute:
             return None, told
         # A step of decodes alone needs no selection.
         all_sample = len(batch.last_tokens) == len(hidden)
-        return self.model.logits(hidden if all_sample else hidden[self._upload(batch.last_tokens)]), told
+        return self.model.logits(hidden if all_sample else gather_rows(hidden, self._upload(batch.last_tokens))), told
 
     def _hidden(self, batch: Batch, laid_out: StepRows) -> Tensor:
-        prompt_tokens, decodes, tables, starts, lengths = self._device.upload(
-            [
-                batch.prompt_tokens,
-                laid_out.decodes,
-                batch.block_tables,
-                batch.query_starts,
-                batch.context_lengths,
-            ]
-        )
-        tokens = torch.cat((prompt_tokens, self._last_token[decodes]))
-        most_queries = int(laid_out.num_tokens.max())
-        return self.model(tokens, self._layers, AttentionBatch(tables, starts, lengths, most_queries))
+        # What a decode row sampled last, only the device may know.
+        ids = np.concatenate((batch.prompt_tokens, -1 - laid_out.decodes))
+        arrays: list[NDArray] = [ids, batch.block_tables, batch.query_starts, batch.context_lengths]
+        tokens, tables, starts, lengths = self._device.upload(arrays)
+        attention = AttentionBatch(tables, starts, lengths, most_queries=int(laid_out.num_tokens.max()))
+        return self.model(tokens, self._last_token, self._layers, attention)
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:
-        tokens = self._last_token[inputs.rows]
-        return self.model.logits(self.model(tokens, self._layers, inputs.batch))
+        return self.model.logits(self.model(inputs.tokens, self._last_token, self._layers, inputs.batch))
 
     def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:
         told = [[self._logprobs(hidden, *some) for some in chunk.slices()] for chunk in asked]
@@ -165,7 +159,7 @@ class TorchCompute:
 
     def _logprobs(self, hidden: Tensor, tokens: Ints, following: Ints) -> Tensor:
         places, following_ids = self._device.upload([tokens, following])
-        logits = self.model.logits(hidden[places])
+        logits = self.model.logits(gather_rows(hidden, places))
         if self.collective.rank > 0:
             return logits.new_full((len(following),), torch.nan)  # rank 0 tells
         return token_logprobs(logits, following_ids)

@@ -1,7 +1,4 @@
-"""Token embedding and language-model head, each rank with its slice of the vocabulary.
-
-`index_select` rather than `embedding`: no padding index, no gradient bookkeeping.
-"""
+"""Token embedding and language-model head, each rank with its slice of the vocabulary."""
 
 from collections.abc import Sequence
 
@@ -9,26 +6,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
+from headrace_kernels.gather_embeddings import gather_embeddings
 from headrace_server.distributed.collective import Collective
 
 
 class Embedding:
-    """token_ids [tokens] int64 → [tokens, hidden_size]."""
+    """tokens [tokens], last_tokens [rows], as `gather_embeddings` takes them → [tokens, hidden_size]."""
 
-    def __init__(self, weight: Tensor, vocabulary: range, collective: Collective) -> None:
+    def __init__(self, weight: Tensor, vocabulary: range, vocab_size: int, collective: Collective) -> None:
         """weight [len(vocabulary), hidden_size]: the rows of the token ids `vocabulary`."""
         self.weight = weight
         self._first = vocabulary.start
+        self._vocab_size = vocab_size
         self._collective = collective
 
-    def __call__(self, token_ids: Tensor) -> Tensor:
-        if self._collective.world_size == 1:
-            return self.weight.index_select(0, token_ids)
-        rows = token_ids - self._first
-        elsewhere = (rows < 0) | (rows >= self.weight.shape[0])
-        mine = self.weight.index_select(0, rows.masked_fill(elsewhere, 0))
+    def __call__(self, tokens: Tensor, last_tokens: Tensor) -> Tensor:
+        mine = gather_embeddings(self.weight, tokens, last_tokens, self._vocab_size, self._first)
         # Exact: of each token all ranks but one add zero.
-        return self._collective.all_reduce(mine.masked_fill_(elsewhere[:, None], 0))
+        return mine if self._collective.world_size == 1 else self._collective.all_reduce(mine)
 
 
 class LanguageModelHead:

@@ -64,7 +64,7 @@ class Llama:
         self._rotary = RotaryEmbedding(config.rope, device)
         vocabulary = Slice.of(config.vocab_size, split.vocabulary)
         embedding = checkpoint.take(f"{EMBEDDING}.weight", vocabulary, config.hidden_size)
-        self._embedding = Embedding(embedding, split.vocabulary, collective)
+        self._embedding = Embedding(embedding, split.vocabulary, config.vocab_size, collective)
         self._layers = [
             self._layer(LayerNames.of(index), layer, checkpoint, backend) for index, layer in enumerate(config.layers)
         ]
@@ -76,9 +76,12 @@ class Llama:
         """Prepare for sequences of so many tokens. Before the first forward pass."""
         self._rotary.serve(positions)
 
-    def __call__(self, token_ids: Tensor, caches: Sequence[LayerCache], batch: AttentionBatch) -> Tensor:
-        """token_ids [tokens] int64 → hidden [tokens, hidden_size], normalised, ready for `logits`."""
-        x = self._embedding(token_ids)
+    def __call__(
+        self, tokens: Tensor, last_tokens: Tensor, caches: Sequence[LayerCache], batch: AttentionBatch
+    ) -> Tensor:
+        """tokens [tokens] int64: an id, or -1 - row for what that row sampled last: last_tokens [rows] int64 → hidden
+        [tokens, hidden_size], normalised, ready for `logits`."""
+        x = self._embedding(tokens, last_tokens)
         residual = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for layer, cache in zip(self._layers, caches, strict=True):
             x, residual = layer(x, residual, cache, batch)
