@@ -1,5 +1,7 @@
 """Which implementation a call uses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Literal
 
@@ -20,8 +22,8 @@ def choose(backend: Backend | None, tensor: Tensor, *, cpu: bool = True, triton:
     """Who does an operation on tensors like `tensor`. `cpu`, `triton`: whether each can do it, as far as the operation
     itself is concerned.
 
-    None asks for the fastest that can: on the CPU the C++ library, if it loads and the tensor is float32 or bfloat16;
-    elsewhere Triton, if it is installed. Naming one that can't is an `ArgumentError`. Triton computes on CPU tensors
+    None asks for the one that is preferred (`preferring`), or for the fastest that can: on the CPU the C++ library, if
+    it loads and the tensor is float32 or bfloat16; elsewhere Triton, if it is installed. Naming one that can't is an `ArgumentError`. Triton computes on CPU tensors
     too when it interprets (TRITON_INTERPRET=1), but only where it is named.
     """
     if backend == "reference":
@@ -31,6 +33,8 @@ def choose(backend: Backend | None, tensor: Tensor, *, cpu: bool = True, triton:
         "triton": triton and (not tensor.is_cpu or _interpreting()),
     }
     if backend is None:
+        if _preferred is not None and able.get(_preferred, True):
+            return _preferred
         if tensor.is_cpu:
             return "cpu" if able["cpu"] and native.available() else "reference"
         return "triton" if able["triton"] and find_spec("triton") is not None else "reference"
@@ -43,6 +47,20 @@ def choose(backend: Backend | None, tensor: Tensor, *, cpu: bool = True, triton:
     if backend == "cpu" and not native.available():
         raise ArgumentError(f"backend: 'cpu' is not available: {native.why_unavailable()}")
     return backend
+
+
+_preferred: Backend | None = None
+
+
+@contextmanager
+def preferring(backend: Backend) -> Iterator[None]:
+    """Calls that leave the choice open go to this backend, where it can do them: for running a whole model by it."""
+    global _preferred
+    before, _preferred = _preferred, backend
+    try:
+        yield
+    finally:
+        _preferred = before
 
 
 def _interpreting() -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from headrace_kernels.copy_blocks import cache_pointers, copy_blocks
 from headrace_kernels.gather_rows import gather_rows
-from headrace_kernels.ops import token_logprobs
+from headrace_kernels.ops import choose, token_logprobs
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerCache
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
@@ -178,12 +177,11 @@ class TorchCompute:
         return drawn
 
     def _new_sampler(self, max_rows: int) -> Sampler:
-        device = self._device.torch_device
-        if device.type == "cpu" or find_spec("triton") is None:
+        if choose(None, self._last_token) != "triton":
             return HostSampler()
         from headrace_server.sampling.on_gpu import DeviceSampler
 
-        return DeviceSampler(max_rows, self.config.vocab_size, device, self._device.upload)
+        return DeviceSampler(max_rows, self.config.vocab_size, self._device.torch_device, self._device.upload)
 
     @torch.inference_mode()
     def fill_pool(self) -> None:

@@ -1,8 +1,10 @@
-"""Models whose attention is all Triton, interpreted, say the same as with the C++ kernels."""
+"""Models whose attention is Triton's, or all that is no matrix product, interpreted, say the same as with C++."""
 
 import pytest
 from shard_world import BLOCK_SIZE, World, load, random_tokens
 from tiny_models import save
+
+from headrace_kernels.backends import preferring
 
 TRITON = ("--attention-backend", "triton", "--device", "cpu")
 
@@ -30,6 +32,17 @@ def test_a_tiny_model_gives_the_same_tokens(architecture, changes, tmp_path):
     assert answers(directory, *TRITON, **asked) == answers(directory, **asked)
 
 
+def test_a_tiny_model_gives_the_same_tokens_when_nothing_is_left_to_cpp(tmp_path):
+    directory = save("Qwen3", tmp_path, head_dim=32).directory
+    asked = {"prompts": (21, 3), "count": 4, "chunk": 9}
+    with preferring("triton"):
+        interpreted = answers(directory, *TRITON, **asked)
+    assert interpreted == answers(directory, **asked)
+
+
 def test_the_embedded_model_gives_the_same_tokens(embedded):
+    """Its norms, gates, embeddings and sampling are Triton's too."""
     asked = {"prompts": (5,), "count": 3, "vocab_size": 40_000}
-    assert answers(embedded, *TRITON, **asked) == answers(embedded, **asked)
+    with preferring("triton"):
+        interpreted = answers(embedded, *TRITON, **asked)
+    assert interpreted == answers(embedded, **asked)
