@@ -45,7 +45,7 @@ def _tile_kernel(logits_ptr, logits_stride, places_ptr, tiles_ptr, vocab_size, T
     never = float("-inf")
     x = tl.load(logits_ptr + place * logits_stride + tokens, mask=tokens < vocab_size, other=never).to(tl.float32)
     largest = tl.max(x)
-    total = tl.sum(tl.exp(x - tl.where(largest == never, 0.0, largest)))
+    total = tl.sum(tl.exp(x - largest))  # NaN if all are −∞: such a tile adds nothing
     is_nan = tl.max((x != x).to(tl.int32)) != 0
     out = tiles_ptr + (at * tl.num_programs(1) + tile) * 2
     tl.store(out, tl.where(is_nan, float("inf"), largest))

@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from compiled import weigh
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling_rows import ROWS, SHAPES, columns_of, make_logits, with_tokens
 
 from headrace_kernels.errors import ArgumentError
+from headrace_kernels.gpu.launch import launch
 from headrace_kernels.ops import gumbel_noise, token_logprobs
 from headrace_kernels.sample_tokens import Columns, Samples, sample_tokens
 from headrace_kernels.sample_tokens.gpu import DeviceColumns, sample_on_gpu
+from headrace_kernels.sample_tokens.gpu.mass import mass_of, weight_of
 
 CPU = torch.device("cpu")
 
@@ -61,12 +65,17 @@ def test_tokens_and_cuts_are_those_of_cpp(size, shapes):
             np.testing.assert_array_equal(kept[place].numpy() != 0, expected_kept[place])
 
 
-FILTERS = [
-    *({"typical_p": share} for share in (0.05, 0.5, 0.9, 0.999)),
+FILTERS: list[dict] = [
+    *({"typical_p": share} for share in (1e-38, 0.05, 0.5, 0.9, 0.999)),
     *({"top_p": share} for share in (0.05, 0.5, 0.9, 0.999, 1 - 2**-24)),
-    *({"top_k": 130, "typical_p": 0.8}, {"top_k": 1190, "typical_p": 0.95, "top_p": 0.9}),
-    *({"typical_p": 0.3, "top_p": 0.9}, {"typical_p": 0.2, "min_p": 0.3}, {"top_p": 0.4, "min_p": 0.001}),
-    *({"min_p": 0.05}, {"top_k": 3}, {"top_k": 40}),
+    *({"top_k": k} for k in (3, 5, 10, 40)),
+    {"min_p": 0.05},
+    {"top_k": 300, "top_p": 0.9},
+    {"top_k": 130, "typical_p": 0.8},
+    {"top_k": 1190, "typical_p": 0.95, "top_p": 0.9},
+    {"typical_p": 0.3, "top_p": 0.9},
+    {"typical_p": 0.2, "min_p": 0.3},
+    {"top_p": 0.4, "min_p": 0.001},
 ]
 
 
@@ -80,6 +89,33 @@ def test_filters_leave_what_cpp_leaves(shape, temperature):
     kept = torch.zeros(logits.shape, dtype=torch.int8)
     sample(logits, *rows, kept=kept)
     np.testing.assert_array_equal(kept.numpy() != 0, expected)
+
+
+def test_typical_sampling_takes_what_is_less_likely_than_its_share():
+    """A token with half of the mass, and 126 with the other half: those with as much information as twice the entropy's
+    distance are kept with it, though the likeliest would hold the share without them."""
+    logits = -np.concatenate(([0], np.linspace(4, 6, 126))).astype(np.float32)[None]
+    row = {"temperature": 1, "typical_p": 0.49}
+    expected, kept = np.zeros(logits.shape, np.bool_), torch.zeros(logits.shape, dtype=torch.int8)
+    sample_in_cpp(logits, row, kept=expected)
+    sample(logits, row, kept=kept)
+    np.testing.assert_array_equal(kept.numpy() != 0, expected)
+
+
+@triton.jit
+def _weigh(gaps_ptr, weights_ptr, masses_ptr, SIZE: tl.constexpr):
+    places = tl.arange(0, SIZE)
+    weights = weight_of(tl.load(gaps_ptr + places))
+    tl.store(weights_ptr + places, weights)
+    tl.store(masses_ptr + places, mass_of(weights))
+
+
+def test_masses_are_weights_rounded_to_whole_units():
+    gaps = torch.cat((torch.linspace(0, 40, 2046), torch.tensor([88.0, float("inf")])))
+    weights, masses = torch.empty(2048), torch.empty(2048, dtype=torch.int64)
+    launch(_weigh, (1,), gaps, weights, masses, SIZE=2048)
+    torch.testing.assert_close(weights, (-gaps.double()).exp().float(), rtol=3e-7, atol=2e-38)
+    np.testing.assert_array_equal(masses.numpy(), np.rint(weights.double().numpy() * 2.0**42))
 
 
 @pytest.mark.parametrize("size", [1, 5, 4099])

@@ -249,7 +249,7 @@ def _draw(candidates, kept, row, index, parameters_ptr, place, kept_ptr, vocab_s
             tl.store(kept_ptr + place.to(tl.int64) * vocab_size + tokens, left.to(tl.int8), mask=left)
         quads = groups * (GROUP // 4) + tl.arange(0, GROUP // 4)[None, :]
         sums = tl.where(left, scores + noise_of(quads, row, index, parameters_ptr), NEVER)
-        is_better = (sums > best) | ((sums == best) & (tokens < token_of_best))
+        is_better = sums > best  # tokens rise from pass to pass, so the lowest of equals stays
         best = tl.where(is_better, sums, best)
         token_of_best = tl.where(is_better, tokens, token_of_best)
     highest = tl.max(best)
