@@ -91,11 +91,11 @@ def test_filters_leave_what_cpp_leaves(shape, temperature):
     np.testing.assert_array_equal(kept.numpy() != 0, expected)
 
 
-def test_typical_sampling_takes_what_is_less_likely_than_its_share():
-    """A token with half of the mass, and 126 with the other half: those with as much information as twice the entropy's
-    distance are kept with it, though the likeliest would hold the share without them."""
-    logits = -np.concatenate(([0], np.linspace(4, 6, 126))).astype(np.float32)[None]
-    row = {"temperature": 1, "typical_p": 0.49}
+def test_typical_sampling_goes_beyond_the_likeliest_that_could_hold_its_share():
+    """One token has half of the mass, and 148 about e^-5 of it each. Those nearest to the entropy hold a quarter, so a
+    share of 0.3 takes them and the likeliest, which could hold it alone."""
+    logits = -np.concatenate(([0], np.linspace(4.9, 5.1, 148))).astype(np.float32)[None]
+    row = {"temperature": 1, "typical_p": 0.3}
     expected, kept = np.zeros(logits.shape, np.bool_), torch.zeros(logits.shape, dtype=torch.int8)
     sample_in_cpp(logits, row, kept=expected)
     sample(logits, row, kept=kept)

@@ -45,11 +45,11 @@ def mean_of(gaps, total):
 
 @triton.jit
 def target_of(share, total):
-    """The least mass that holds `share` of `total`: at least 1, so that a filter keeps a token."""
+    """The least mass that holds `share`, above 0, of `total`: at least 1, so that a filter keeps a token."""
     exact = share.to(tl.float64) * total.to(tl.float64)
     floor = exact.to(tl.int64)
     target = tl.where(floor.to(tl.float64) < exact, floor + 1, floor)
-    return tl.minimum(tl.maximum(target, 1), total)
+    return tl.minimum(target, total)
 
 
 @triton.jit
