@@ -23,8 +23,9 @@ def choose(backend: Backend | None, tensor: Tensor, *, cpu: bool = True, triton:
     itself is concerned.
 
     None asks for the one that is preferred (`preferring`), or for the fastest that can: on the CPU the C++ library, if
-    it loads and the tensor is float32 or bfloat16; elsewhere Triton, if it is installed. Naming one that can't is an `ArgumentError`. Triton computes on CPU tensors
-    too when it interprets (TRITON_INTERPRET=1), but only where it is named.
+    it loads and the tensor is float32 or bfloat16; elsewhere Triton, if it is installed. Naming one that can't is an
+    `ArgumentError`. Triton computes on CPU tensors too when it interprets (TRITON_INTERPRET=1), but only where it is
+    named or preferred.
     """
     if backend == "reference":
         return backend
