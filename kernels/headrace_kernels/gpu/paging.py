@@ -9,15 +9,15 @@ from headrace_kernels.gpu.float8 import narrow
 
 @triton.jit
 def locate(token, tables_ptr, starts_ptr, contexts_ptr, table_stride, num_rows, BLOCK_SIZE: tl.constexpr):
-    """(position, slot) of a token of the batch, slot in int64: caches pass 2^31 elements. Position -1: it has none,
-    for no row has the token, or its row has no context."""
+    """(position, slot) of a token of the batch, slot in int64: caches pass 2^31 elements. Below 0: it has none, for
+    no row has the token, or its row has no context."""
     row = row_of_token(starts_ptr, num_rows, token)
     there = row < num_rows
     end = tl.load(starts_ptr + row + 1, mask=there, other=0)
     context = tl.load(contexts_ptr + row, mask=there, other=0)
-    there = there & (context > 0)
     position = tl.where(there, context - (end - token), -1)
-    block = tl.load(tables_ptr + row.to(tl.int64) * table_stride + position // BLOCK_SIZE, mask=there, other=0)
+    entry_ptr = tables_ptr + row.to(tl.int64) * table_stride + position // BLOCK_SIZE
+    block = tl.load(entry_ptr, mask=position >= 0, other=0)
     return position, block.to(tl.int64) * BLOCK_SIZE + position % BLOCK_SIZE
 
 
