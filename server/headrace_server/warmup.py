@@ -36,7 +36,9 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
     compute, max_positions = runner.compute, runner.config.max_positions
     block_size = compute.block_size
     block_bytes = block_size * compute.kv_bytes_per_token
-    scratch = compute.worst_case(lambda: _rehearse(runner, limits))
+    rehearsal_blocks = -(-limits.max_batch_prefill_tokens // block_size) + limits.max_batch_size + 1
+    needed = compute.worst_case(lambda: _rehearse(runner, limits, rehearsal_blocks))
+    scratch = max(needed - rehearsal_blocks * block_bytes, 0)
     runner.free_pool()
     free, share = compute.available()
     available = max(free - scratch, 0)
@@ -76,12 +78,11 @@ def _plan(limits: Limits, num_blocks: int, served: int) -> PoolPlan:
     return PoolPlan(num_blocks, limits.max_batch_size, served, step_tokens)
 
 
-def _rehearse(runner: Runner, limits: Limits) -> None:
+def _rehearse(runner: Runner, limits: Limits, num_blocks: int) -> None:
     """All that takes memory beside weights and pool, with a pool as small as that allows: the largest prompt step, a
     token for as many rows as there can be, every kind of step, and what makes steps faster."""
     block_size, max_positions = runner.compute.block_size, runner.config.max_positions
     served = min(limits.max_total_tokens or max_positions, max_positions)
-    num_blocks = -(-limits.max_batch_prefill_tokens // block_size) + limits.max_batch_size + 1
     runner.prepare(_plan(replace(limits, max_batch_size=max(limits.max_batch_size, 2)), num_blocks, served))
     _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))
     _run(runner, rehearsal.most_rows(limits, block_size))

@@ -1,6 +1,5 @@
 """A GPU, by torch.cuda: NVIDIA's, and AMD's where torch was built for it."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,6 @@ from headrace_server.devices.interface import Graph, Memory
 from headrace_server.memory import GPU_SHARE, available_on_gpu
 
 ALIGNMENT = 16  # bytes between arrays of one transfer: Triton compiles a kernel anew for a pointer that has less
-STAGES = 10
-"""Transfers whose pinned memory may still be read: of two steps their inputs, what they sample, and new rows."""
 
 
 class CudaMark:
@@ -53,8 +50,7 @@ class CudaDevice:
     def __init__(self, index: int = 0) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
-        self._stages = deque(_Stage() for _ in range(STAGES))
-        self._graph_memory: Any = None  # the scratch memory that all graphs share
+        self._graph_memory: Any = torch.cuda.graph_pool_handle()
 
     def memory(self, fraction: float) -> Memory:
         torch.cuda.empty_cache()
@@ -68,9 +64,10 @@ class CudaDevice:
 
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
         packed, places = pack(arrays)
-        stage = self._stages[0]
-        self._stages.rotate(-1)
-        return unpack(stage.upload(packed, self.torch_device), arrays, places)
+        # Pinned memory is the allocator's to give out again, and it does when the copy has been made: so nobody waits
+        # here, however far behind the device is.
+        pinned = torch.from_numpy(packed).pin_memory()
+        return unpack(pinned.to(self.torch_device, non_blocking=True), arrays, places)
 
     def download(self, tensors: Sequence[Tensor]) -> Callable[[], list[NDArray]]:
         copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
@@ -91,9 +88,9 @@ class CudaDevice:
         run()  # compiles and allocates what may not be compiled or allocated while recording
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._graph_memory):
+        # Of this thread alone: the one that lands steps may ask for an event meanwhile.
+        with torch.cuda.graph(graph, pool=self._graph_memory, capture_error_mode="thread_local"):
             output = run()
-        self._graph_memory = self._graph_memory or graph.pool()
         return CudaGraph(graph, output)
 
     def worst_case(self, run: Callable[[], None]) -> int:
@@ -107,24 +104,6 @@ class CudaDevice:
         held = torch.cuda.memory_reserved(self.torch_device)
         peak = torch.cuda.max_memory_reserved(self.torch_device)
         return max(before - after, 0) + max(peak - held, 0)
-
-
-class _Stage:
-    """Pinned memory for one transfer at a time."""
-
-    def __init__(self) -> None:
-        self._pinned = torch.empty(0, dtype=torch.uint8)
-        self._copied: CudaMark | None = None
-
-    def upload(self, packed: NDArray[np.uint8], device: torch.device) -> Tensor:
-        if self._copied is not None:
-            self._copied.wait()  # STAGES transfers ago: it has long been read
-        if len(packed) > len(self._pinned):
-            self._pinned = torch.empty(2 * len(packed), dtype=torch.uint8, pin_memory=True)
-        self._pinned.numpy()[: len(packed)] = packed
-        uploaded = self._pinned[: len(packed)].to(device, non_blocking=True)
-        self._copied = CudaMark()
-        return uploaded
 
 
 def pack(arrays: Sequence[NDArray]) -> tuple[NDArray[np.uint8], list[int]]:
