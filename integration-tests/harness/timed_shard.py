@@ -80,6 +80,9 @@ class TimedCompute:
     def copy_blocks(self, pairs: Ints) -> None:
         pass
 
+    def usable(self) -> bool:
+        return True
+
     def relieve(self) -> None:
         pass
 

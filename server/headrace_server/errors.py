@@ -5,6 +5,7 @@ HeadraceError
 ├── WeightsError    a checkpoint file is missing, damaged, or not what config.json says
 ├── CapacityError   the KV pool that was asked for does not fit
 ├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
+├── LostDevice      a GPU does not answer any more: nothing that this process asks of it will work
 └── LostRank        another rank is gone, and this one is of no use without it
 """
 
@@ -29,6 +30,10 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+class LostDevice(HeadraceError):
+    """The device does not compute any more for this process."""
 
 
 class LostRank(HeadraceError):

@@ -4,6 +4,7 @@ Steps are launched on the model thread, one after the other. Where the device wo
 else, a step is landed by another thread, and the next one is launched before that: sampled tokens stay on the device.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import numpy as np
 from headrace_server.batch import StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.distributed.collective import Act, agree
-from headrace_server.errors import LostRank, ProtocolError, first_line, lacks_memory
+from headrace_server.errors import LostDevice, LostRank, ProtocolError, first_line, lacks_memory, report
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk, asked_chunks, prompt_logprobs
@@ -176,6 +177,9 @@ class Runner:
             LOGGER.exception("step %d failed", step.number)
         if several:
             self.compute.collective.give_up(error)  # one of several ranks can't go on at all; this does not return
+        if not self.compute.usable():
+            # Every later step would fail like this one, which a new process need not.
+            os._exit(report(LostDevice(f"{self.compute.device} has failed for good: {first_line(error)}")))
         if not lacks_memory(error):
             return f"{type(error).__name__}: {error}"
         tokens = int(step.chunk_tokens.sum()) + len(step.decode_rows)

@@ -200,6 +200,24 @@ def test_a_step_without_memory_says_so_and_the_one_behind_it_fails_row_by_row(
     assert device.relieved == 1
 
 
+def test_a_device_that_is_lost_ends_the_process_with_its_name(
+    world: World, device: TimedDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nand advice")
+
+    device.works = False
+    monkeypatch.setattr("os._exit", ended)
+    monkeypatch.setattr(world.runner.compute, "launch", broken)
+    with pytest.raises(SystemExit, match="1"):
+        decode(world, 0)
+    said = "error: cpu has failed for good: CUDA error: an illegal memory access was encountered\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_prompt_log_probabilities_cross_chunks_in_flight(tiny_llama: TinyModel) -> None:
     """The last value of a chunk belongs to the next one, which is launched before it is known."""
     prompt, asking = random_tokens(20, seed=11), SamplingParameters(prompt_logprobs=True)

@@ -38,6 +38,7 @@ class TimedDevice:
         self.replayed = 0
         self.worst = 0  # what `worst_case` says
         self.rehearsed = 0
+        self.works = True
         self.relieved = 0
         self._step_seconds = step_seconds
         self._busy_until = 0.0
@@ -46,6 +47,9 @@ class TimedDevice:
 
     def memory(self, fraction: float) -> Memory:
         return self._host.memory(fraction)
+
+    def usable(self) -> bool:
+        return self.works
 
     def relieve(self) -> None:
         self.relieved += 1

@@ -78,6 +78,10 @@ class Compute(Protocol):
         """Forward pass and sampling of rows that are known to be computable; at least one. Rank 0 has the samples."""
         ...
 
+    def usable(self) -> bool:
+        """A step has failed: whether later ones can do better. False where the device is lost to this process."""
+        ...
+
     def relieve(self) -> None:
         """A step has failed for want of memory: give back what is kept for reuse."""
         ...

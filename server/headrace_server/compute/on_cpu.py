@@ -97,6 +97,9 @@ class CpuCompute:
         sampled = time.perf_counter_ns()
         return Landed(Computed(samples, told, (forwarded - began) // 1000, (sampled - forwarded) // 1000))
 
+    def usable(self) -> bool:
+        return True
+
     def relieve(self) -> None:
         pass  # nothing is kept
 

@@ -96,6 +96,9 @@ class TorchCompute:
         if len(pairs) and caches[0].numel():  # a rank may have no heads
             copy_blocks(caches, self._pointers, self._upload(pairs))
 
+    def usable(self) -> bool:
+        return self._device.usable()
+
     def relieve(self) -> None:
         self._device.relieve()
 

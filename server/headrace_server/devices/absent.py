@@ -34,6 +34,9 @@ class AbsentDevice:
     def memory(self, fraction: float) -> Memory:
         return Memory(MEMORY, 1.0)
 
+    def usable(self) -> bool:
+        return True
+
     def relieve(self) -> None:
         pass
 

@@ -58,6 +58,14 @@ class CudaDevice:
         reserved = torch.cuda.memory_reserved(self.torch_device)
         return Memory(available_on_gpu(free, total, reserved, fraction), GPU_SHARE)
 
+    def usable(self) -> bool:
+        """After an illegal access, or a failure of the hardware, every call of this process gives the same error."""
+        try:
+            torch.cuda.synchronize()
+        except Exception:
+            return False
+        return True
+
     def relieve(self) -> None:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

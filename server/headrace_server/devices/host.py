@@ -41,6 +41,9 @@ class HostDevice:
         """`fraction` is a GPU's."""
         return Memory(available_bytes(), CPU_SHARE / self._sharers)
 
+    def usable(self) -> bool:
+        return True
+
     def relieve(self) -> None:
         pass
 

@@ -56,6 +56,10 @@ class Device(Protocol):
         """What is there now. `fraction`: of the whole device, for everything that this process has."""
         ...
 
+    def usable(self) -> bool:
+        """Whether it still computes for this process. Waits for it."""
+        ...
+
     def relieve(self) -> None:
         """Give back memory that is kept for reuse."""
         ...
