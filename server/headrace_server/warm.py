@@ -17,7 +17,7 @@ from headrace_server.runner import Runner
 from headrace_server.warmup import warm_up
 
 LIMITS = Limits(max_batch_size=256, max_batch_prefill_tokens=4096, max_total_tokens=0, num_blocks=None)
-"""Kernels depend on none of these; they are those of a GPU's usual server."""
+"""Those of a GPU's usual server."""
 MOST_TOKENS = 4096  # positions of the rehearsed pool
 
 
@@ -63,8 +63,11 @@ def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int =
 
 
 def _rehearse(runner: Runner, limits: Limits) -> None:
+    """Kernels depend on no number of rows or tokens, but attention has other tiles for prompts than for decode rows
+    with a few prompt tokens among them."""
     most = min(MOST_TOKENS, runner.config.max_positions)
-    warm_up(runner, Limits(limits.max_batch_size, limits.max_batch_prefill_tokens, most, None))
+    for rows, prompt_tokens in ((1, limits.max_batch_prefill_tokens), (limits.max_batch_size, 1)):
+        warm_up(runner, Limits(rows, prompt_tokens, most, None))
     while runner.improve():
         pass
 

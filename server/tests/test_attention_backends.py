@@ -73,8 +73,9 @@ def flash_attn_with_kvcache(query, keys, values, **options):
     return reference(query, *pages, tables, starts, contexts, options["softmax_scale"], window)
 
 
-@pytest.fixture(params=["flashinfer", "fa3"])
-def library(request, monkeypatch):
+@pytest.fixture
+def installed(monkeypatch):
+    """Both libraries, as fakes."""
     fakes = {
         "flashinfer": SimpleNamespace(BatchPrefillWithPagedKVCacheWrapper=FakeWrapper),
         "flash_attn_interface": SimpleNamespace(flash_attn_with_kvcache=flash_attn_with_kvcache),
@@ -82,6 +83,10 @@ def library(request, monkeypatch):
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)
     monkeypatch.setattr(FakeWrapper, "plans", 0)
+
+
+@pytest.fixture(params=["flashinfer", "fa3"])
+def library(request, installed):
     make = {"flashinfer": FlashInfer, "fa3": FlashAttention3}[request.param]
     return make(HEADS, BLOCK_SIZE, CPU)
 
@@ -116,16 +121,15 @@ def test_a_library_attends_as_the_definition_does(library, batch, window):
     torch.testing.assert_close(attend(library, batch, window), expected, atol=2e-5, rtol=2e-5)
 
 
-def test_flashinfer_plans_once_a_step_and_leaves_decodes_to_our_kernels(library):
-    if not isinstance(library, FlashInfer):
-        pytest.skip("FlashInfer's alone")
-    attend(library, DECODES, None)
+def test_flashinfer_plans_once_a_step_and_leaves_decodes_to_our_kernels(installed):
+    flashinfer = FlashInfer(HEADS, BLOCK_SIZE, CPU)
+    attend(flashinfer, DECODES, None)
     assert FakeWrapper.plans == 0
-    attend(library, MIXED, None)
+    attend(flashinfer, MIXED, None)
     assert FakeWrapper.plans == 1
 
 
-def test_auto_takes_the_fastest_that_is_there(library, monkeypatch):
+def test_auto_takes_the_fastest_that_is_there(installed, monkeypatch):
     present = {"triton"}
     monkeypatch.setattr(choose, "find_spec", lambda name: name if name in present else None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -157,7 +161,7 @@ def test_what_is_missing_is_named_as_pip_names_it(name, device, dtype, reason):
         attention_backend(name, HEADS, BLOCK_SIZE, torch.device(device), dtype)
 
 
-def test_what_cannot_compute_here_says_what_it_needs(library, monkeypatch):
+def test_what_cannot_compute_here_says_what_it_needs(monkeypatch):
     monkeypatch.setattr(choose, "find_spec", lambda name: name)
     monkeypatch.setattr(choose, "_interpreting", lambda: False)
     gpu, half = torch.device("cuda:0"), torch.float16
@@ -171,3 +175,8 @@ def test_what_cannot_compute_here_says_what_it_needs(library, monkeypatch):
     ):
         with pytest.raises(ConfigError, match=reason):
             attention_backend(name, heads, BLOCK_SIZE, device, dtype)
+
+
+@pytest.mark.parametrize("name", ["auto", "flashinfer", "fa3", "triton"])
+def test_ahead_of_time_triton_stands_for_all(name):
+    assert attention_backend(name, HEADS, BLOCK_SIZE, torch.device("meta"), torch.float16).name == "triton"

@@ -20,6 +20,9 @@ def attention_backend(
     name: str, heads: HeadCounts, block_size: int, device: torch.device, dtype: torch.dtype
 ) -> AttentionBackend:
     """The backend that --attention-backend names. Raises ConfigError for one that can't compute this, and says why."""
+    if device.type == "meta":
+        # Kernels are compiled ahead. A library's are its own; those of ours that it goes with are among Triton's.
+        name = "reference" if name == "reference" else "triton"
     if name == "auto":
         able = (other for other in ("fa3", "flashinfer") if why_not(other, heads, device, dtype) is None)
         name = next(able, "auto")
