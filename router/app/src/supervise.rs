@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::ShardConfig;
+use crate::flags::AttentionBackend;
 use crate::group::GroupChild;
 use crate::shard_log::{LAST_WORDS, LastLines, follow};
 
@@ -137,6 +138,9 @@ pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
     if let Some(rope) = config.rope {
         flag("--rope-scaling", rope.scaling.name().into());
         flag("--rope-factor", rope.factor.to_string().into());
+    }
+    if config.attention_backend != AttentionBackend::Auto {
+        flag("--attention-backend", config.attention_backend.name().into());
     }
     if let Some(block_size) = config.block_size {
         flag("--block-size", block_size.to_string().into());

@@ -28,8 +28,8 @@ pub use what_if::Changes;
 use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
-    Command, Device, Dtype, FakeFlags, Flags, ModelFlags, Origins, Quantize, RopeScaling, RouterFlags, SchedulingFlags,
-    ServeFlags, ShardFlags, WarmFlags,
+    AttentionBackend, Command, Device, Dtype, FakeFlags, Flags, ModelFlags, Origins, Quantize, RopeScaling,
+    RouterFlags, SchedulingFlags, ServeFlags, ShardFlags, WarmFlags,
 };
 
 /// What a command runs with.
@@ -82,6 +82,7 @@ pub struct ShardConfig {
     /// `None`: weights have the type `dtype`.
     pub quantize: Option<&'static str>,
     pub device: Device,
+    pub attention_backend: AttentionBackend,
     pub block_size: Option<Tokens>,
     /// Of all ranks together.
     pub num_threads: u32,
@@ -287,6 +288,7 @@ fn model_and_shard(
         dtype: shard.dtype,
         quantize: shard.quantize.and_then(Quantize::name),
         device: shard.device,
+        attention_backend: shard.attention_backend,
         block_size: shard.block_size.map(Tokens),
         num_threads: shard.num_threads.unwrap_or_else(cores),
         memory_fraction: shard.cuda_memory_fraction,

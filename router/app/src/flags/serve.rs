@@ -90,6 +90,10 @@ pub struct ShardFlags {
     /// Where to compute; `auto` takes a GPU when there is one.
     #[arg(long, env, value_enum, default_value = "auto")]
     pub device: Device,
+    /// Who computes attention; `auto` takes the fastest that is installed: on a GPU `fa3`, else `flashinfer`, else
+    /// `triton`, on a CPU the C++ kernels. One that is named and can't compute here ends the start.
+    #[arg(long, env, value_enum, value_name = "BACKEND", default_value = "auto")]
+    pub attention_backend: AttentionBackend,
     /// Tokens of one KV block. Small ones waste less at the end of a sequence, large ones make shorter tables. Default:
     /// the attention backend's choice.
     #[arg(long, env, value_name = "TOKENS")]
@@ -194,6 +198,37 @@ impl Quantize {
                  kept in the type of --dtype; --quantize int8, int4 (on a CPU) or fp8 (on a GPU) makes them smaller",
             ),
             Self::Int8 | Self::Int4 | Self::Fp8 | Self::Gptq | Self::Awq | Self::None => None,
+        }
+    }
+}
+
+/// Implementations of attention. Aliases are vLLM's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AttentionBackend {
+    /// The fastest that is installed.
+    Auto,
+    /// Kernels of this project, for GPUs.
+    #[value(alias = "TRITON_ATTN")]
+    Triton,
+    /// FlashInfer for steps with prompt chunks, `triton` for steps of decode rows alone.
+    #[value(name = "flashinfer", alias = "FLASHINFER")]
+    FlashInfer,
+    /// FlashAttention 3, on Hopper GPUs.
+    #[value(alias = "FLASH_ATTN")]
+    Fa3,
+    /// The definitions in plain torch: slow, and right on every device.
+    Reference,
+}
+
+impl AttentionBackend {
+    /// The shard's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Triton => "triton",
+            Self::FlashInfer => "flashinfer",
+            Self::Fa3 => "fa3",
+            Self::Reference => "reference",
         }
     }
 }

@@ -29,7 +29,7 @@ const VARIABLES: &[(&str, &[&str])] = &[
 
 /// Text Generation Inference's variables that no flag of its own stands for, and why they change nothing.
 const IDLE: &[(&str, &str)] = &[
-    ("ATTENTION", "the shard picks its attention by device"),
+    ("ATTENTION", "the shard takes the fastest attention that is installed; --attention-backend names one"),
     ("USE_FLASH_ATTENTION", "there is one way of attention, and it is never padded"),
     ("TGI_WIGGLE_ROOM", "a tenth of a GPU's free memory stays free; --cuda-memory-fraction limits the whole"),
     ("XPU_MEMORY_FRACTION", "this version computes on CPUs and NVIDIA GPUs"),

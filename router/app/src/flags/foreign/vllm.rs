@@ -57,7 +57,6 @@ pub const FLAGS: &[Foreign] = &[
     row("logits-processor-pattern", Value, NoEffect("no code from outside is run")),
     row("disable-sliding-window", Toggle, NoEffect("windows are as the model's config.json has them")),
     row("disable-cascade-attn", Toggle, OWN_KERNELS),
-    row("attention-backend", Value, OWN_KERNELS),
     row("attention-config", Value, OWN_KERNELS),
     row("kernel-config", Value, OWN_KERNELS),
     row("quantization", Value, UNQUANTIZED).unless(&["None"]).short('q'),
