@@ -9,8 +9,11 @@ from headrace_server.attention.interface import AttentionBackend, HeadCounts
 from headrace_server.attention.paged import PagedAttention
 from headrace_server.errors import ConfigError
 
-PACKAGES = {"triton": "triton", "flashinfer": "flashinfer-python", "fa3": "flash-attn-3"}
-"""What pip calls them."""
+INSTALL = {
+    "triton": "`pip install triton`",
+    "flashinfer": "`pip install flashinfer-python`",
+    "fa3": "build flash_attn_3 from the folder hopper of flash-attention's sources",
+}
 
 MODULES = {"triton": "triton", "flashinfer": flashinfer.MODULE, "fa3": fa3.MODULE}
 HOPPER = (9, 0)
@@ -46,7 +49,7 @@ def why_not(name: str, heads: HeadCounts, device: torch.device, dtype: torch.dty
     if name == "reference":
         return None
     if find_spec(MODULES[name]) is None:
-        return f"not installed; `pip install {PACKAGES[name]}`, or leave the flag out"
+        return f"not installed; {INSTALL[name]}, or leave the flag out"
     if name == "triton":
         return None if device.type != "cpu" or _interpreting() else "needs a GPU (or TRITON_INTERPRET=1, to look at it)"
     if device.type != "cuda":
