@@ -1,5 +1,6 @@
 """Ranks find each other: by a store of addresses at the rendezvous, then by connections of their own."""
 
+import os
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -50,7 +51,7 @@ def _store(place: Rendezvous) -> dist.Store:
         )
     except RuntimeError as error:
         raise LostRank(
-            f"rank {place.rank} found nobody at {place.host}:{place.port} (--master-addr, --master-port) within "
+            f"nobody was found at {place.host}:{place.port} (--master-addr, --master-port) within "
             f"{PATIENCE_SECONDS:.0f} s: {str(error).splitlines()[0]}"
         ) from error
 
@@ -60,7 +61,8 @@ def _bound(place: Rendezvous) -> socket.socket:
         return socket.create_server((place.host, place.port))
     except OSError as error:
         raise ConfigError(
-            f"rank 0 cannot listen on {place.host}:{place.port} (--master-addr, --master-port): {error.strerror}"
+            f"cannot listen on {place.host}:{place.port} (--master-addr, --master-port), where the ranks meet: "
+            f"{os.strerror(error.errno or 0)}; name a free port"
         ) from None
 
 

@@ -19,6 +19,7 @@ from headrace_server.errors import LostRank, one_line, report
 
 EXIT_LOST = 3
 """Exit status of a rank that ends because another one did. The launcher knows it: router/app/src/shard_group.rs."""
+GREETING_SECONDS = 5.0
 LINGER_SECONDS = 1.0
 """From the news to this process's end: whoever watches all ranks should see the one end first that went first."""
 
@@ -45,9 +46,10 @@ class Lifeline:
             listener.settimeout(PATIENCE_SECONDS)
             while len(peers) < world_size - 1:
                 peer, _ = listener.accept()
-                peer.settimeout(PATIENCE_SECONDS)
-                (rank,) = _RANK.unpack(peer.recv(_RANK.size, socket.MSG_WAITALL))
-                peers[rank] = _probed(peer)
+                if (rank := _greeting(peer)) in range(1, world_size):
+                    peers[rank] = _probed(peer)
+                else:
+                    peer.close()  # whoever that was, it is no rank
         return cls(0, peers, last)
 
     @classmethod
@@ -95,6 +97,16 @@ class Lifeline:
 def listen(host: str) -> socket.socket:
     """Where rank 0 waits for the others' calls."""
     return socket.create_server((host, 0))
+
+
+def _greeting(peer: socket.socket) -> int:
+    """The rank that calls; 0, which never calls, if it doesn't say."""
+    peer.settimeout(GREETING_SECONDS)
+    try:
+        said = peer.recv(_RANK.size)
+    except OSError:
+        return 0
+    return int(_RANK.unpack(said)[0]) if len(said) == _RANK.size else 0
 
 
 def _probed(peer: socket.socket) -> socket.socket:

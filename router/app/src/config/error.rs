@@ -59,6 +59,8 @@ pub enum ConfigError {
     GroupAboveRows { group: u32, rows: u32 },
     #[error("--max-batch-total-tokens is more than 4 billion tokens when rounded up to whole blocks; lower it")]
     PoolTooLarge,
+    #[error("--num-shard {asked} is more than the {limit} processes that a model may be split over; lower it")]
+    TooManyShards { asked: u32, limit: u32 },
     #[error(
         "--num-shard {shards} is more than the {gpus} GPUs that this process may use; lower it, show more of them with \
          CUDA_VISIBLE_DEVICES, or compute on the CPU with --device cpu"

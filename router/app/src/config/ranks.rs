@@ -10,6 +10,9 @@ use crate::machine;
 /// A driver that is just being loaded takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// More than any model is split into; each is a process.
+const MOST_RANKS: u32 = 128;
+
 /// As Text Generation Inference decides it: what --num-shard says, else one for each visible GPU unless --sharded is
 /// false, and one where there is none. `gpus` is only called where it matters: it may start a program.
 pub fn settle(
@@ -21,6 +24,7 @@ pub fn settle(
     let gpus = || if device == Device::Cpu { 0 } else { gpus() };
     match (num_shard, sharded) {
         (Some(0), _) => Err(ConfigError::Zero { flag: "--num-shard" }),
+        (Some(asked), _) if asked > MOST_RANKS => Err(ConfigError::TooManyShards { asked, limit: MOST_RANKS }),
         (Some(1), Some(true)) => Err(ConfigError::NothingToShard { found: "--num-shard is 1".to_owned() }),
         (Some(1), _) | (None, Some(false)) => Ok(1),
         // Without a GPU the ranks share the cores.
@@ -84,6 +88,7 @@ mod tests {
         for (asked, words) in [
             (ranks(Some(4), None, 2), "--num-shard 4 is more than the 2 GPUs"),
             (ranks(Some(0), None, 2), "--num-shard"),
+            (ranks(Some(2000), None, 0), "--num-shard 2000 is more than the 128"),
             (ranks(Some(1), Some(true), 2), "--num-shard is 1; say how many"),
             (ranks(None, Some(true), 0), "no GPU is visible"),
             (ranks(None, Some(true), 1), "only one GPU is visible"),
