@@ -85,8 +85,8 @@ fn run(config: Config) -> Result<(), Failure> {
         }
     }
     match config {
-        Config::Serve(config) => until_signal(async |signals| serve::run(config, signals).await),
-        Config::Router(config) => until_signal(async |signals| router::run(config, signals).await),
+        Config::Serve(config) => until_signal(async |signals| serve::run(*config, signals).await),
+        Config::Router(config) => until_signal(async |signals| router::run(*config, signals).await),
         Config::Simulate(config) => simulate::run(&config),
         Config::Bench(config) => bench::run(*config),
         Config::Warm(config) => until_signal(async |signals| warm::run(*config, signals).await),

@@ -35,8 +35,8 @@ use crate::flags::{
 /// What a command runs with.
 #[derive(Debug)]
 pub enum Config {
-    Serve(ServeConfig),
-    Router(RouterConfig),
+    Serve(Box<ServeConfig>),
+    Router(Box<RouterConfig>),
     Simulate(Box<SimulateConfig>),
     Bench(Box<BenchConfig>),
     Warm(Box<WarmConfig>),
@@ -208,9 +208,9 @@ pub fn check(flags: Flags) -> Result<Config, ConfigError> {
     let Flags { command, origins, idle_variables, visible_gpus } = flags;
     match command {
         Command::Serve(flags) => {
-            check_serve(*flags, &origins, &idle_variables, visible_gpus.as_deref()).map(Config::Serve)
+            check_serve(*flags, &origins, &idle_variables, visible_gpus.as_deref()).map(Box::new).map(Config::Serve)
         }
-        Command::Router(flags) => check_router(*flags, &origins, &idle_variables).map(Config::Router),
+        Command::Router(flags) => check_router(*flags, &origins, &idle_variables).map(Box::new).map(Config::Router),
         Command::Simulate(flags) => simulate::check(*flags).map(Box::new).map(Config::Simulate),
         Command::Bench(flags) => bench::check(*flags).map(Box::new).map(Config::Bench),
         Command::Warm(flags) => check_warm(*flags).map(Box::new).map(Config::Warm),

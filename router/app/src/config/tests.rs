@@ -10,7 +10,7 @@ fn checked(words: &str) -> Result<Config, ConfigError> {
 
 fn serve(words: &str) -> ServeConfig {
     match checked(&format!("serve {words}")) {
-        Ok(Config::Serve(config)) => config,
+        Ok(Config::Serve(config)) => *config,
         other => panic!("{words}: {other:?}"),
     }
 }
