@@ -14,6 +14,10 @@ with pack = 4 // element size. Copying whole blocks works alike with either.
 
 Elements have the type of the activations, or are 8-bit floats: then a cached number times its layer's scale is the key
 or value.
+
+**In int8** (the C++ decoder's alone) a (block, head) of keys, or of values, has as many int8 in the order of the
+model's type, then for each position a float32 scale: the key's element is scale * quant. A position's scale is the
+largest magnitude in its (token, head), divided by 127; quants are rounded to nearest.
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +33,9 @@ MIN_BLOCK_SIZE = 16
 
 PANEL_COLUMNS = 16
 
+SCALE_BYTES = 4
+"""What a position of an int8 cache has behind its quants."""
+
 
 def default_block_size(device_type: str) -> int:
     """Tokens a block when the user doesn't say: 32 on the CPU, 16 elsewhere."""
@@ -40,14 +47,18 @@ def padded_head_dim(head_dim: int) -> int:
     return -(-head_dim // PANEL_COLUMNS) * PANEL_COLUMNS
 
 
-def kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int) -> tuple[int, int, int, int]:
+def kv_cache_shape(
+    num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, *, int8: bool = False
+) -> tuple[int, int, int, int]:
     """The shape of a layer's keys, and of its values: [num_blocks, num_kv_heads, block_size, padded_head_dim].
 
-    The last two axes say how large a (block, head) is; in which order its elements lie is said above.
+    The last two axes say how large a (block, head) is; in which order its elements lie is said above. In int8 the
+    last is longer by SCALE_BYTES.
     """
     if not is_block_size(block_size):
         raise ValueError(f"block_size {block_size}: must be a power of two, at least {MIN_BLOCK_SIZE}")
-    return (num_blocks, num_kv_heads, block_size, padded_head_dim(head_dim))
+    width = padded_head_dim(head_dim) + (SCALE_BYTES if int8 else 0)
+    return (num_blocks, num_kv_heads, block_size, width)
 
 
 def is_block_size(block_size: int) -> bool:

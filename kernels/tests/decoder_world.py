@@ -31,6 +31,7 @@ class Shape:
     nope_layers: tuple[int, ...] = ()
     block_size: int = 32
     dtype: int = native.FLOAT32
+    eight_bit_cache: bool = False
 
 
 POSITIONS = 1200
@@ -75,7 +76,7 @@ def plain_model(shape: Shape, seed: int = 5) -> PlainDecoder:
     cos_sin = np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
     embedding = matrix(shape.vocab, shape.hidden)
     head = matrix(shape.vocab, shape.hidden)
-    norms = (shape.heads, shape.kv_heads, dim, 1e-5, shape.dtype == native.BFLOAT16)
+    norms = (shape.heads, shape.kv_heads, dim, 1e-5, shape.dtype == native.BFLOAT16, shape.eight_bit_cache)
     return PlainDecoder(layers, embedding, vector(shape.hidden), head, cos_sin, *norms)
 
 
@@ -162,12 +163,15 @@ class World:
     def start(self, seed: int | None = None) -> None:
         """Nothing is computed, and everybody's blocks lie elsewhere. What the pool holds before is NaN."""
         shape, rng = self.shape, np.random.default_rng(self.seed if seed is None else seed)
-        element = np.uint16 if shape.dtype == native.BFLOAT16 else np.float32
-        cache_shape = kv_cache_shape(self.num_blocks, shape.block_size, shape.kv_heads, shape.head_dim)
+        stored = np.uint16 if shape.dtype == native.BFLOAT16 else np.float32
+        element = np.int8 if shape.eight_bit_cache else stored
+        sizes = (self.num_blocks, shape.block_size, shape.kv_heads, shape.head_dim)
+        cache_shape = kv_cache_shape(*sizes, int8=shape.eight_bit_cache)
         cache = [KvLayer(*(huge_zeros(cache_shape, element) for _ in range(2))) for _ in self.plain.layers]
         for layer in cache:
             for values in (layer.keys, layer.values):
-                values[:] = 0x7FC0 if shape.dtype == native.BFLOAT16 else np.nan
+                # In 8 bits all bits set are quants of -1 and scales that are NaN.
+                values[:] = {np.int8: -1, np.uint16: 0x7FC0, np.float32: np.nan}[element]
         self.decoder = Decoder(packed_model(self.plain, shape), self.plain.cos_sin, cache, shape.block_size)
         self.decoder.reserve(16, 16)
         free = rng.permutation(self.num_blocks)

@@ -40,14 +40,34 @@ def test_logits_are_the_definitions(name, dtype, isa):
     np.testing.assert_allclose(got, expected, atol=scale * (0.03 if dtype == native.BFLOAT16 else 2e-5))
 
 
+@TYPES
+@pytest.mark.parametrize("name", SHAPES)
+def test_with_a_cache_in_8_bits_logits_are_the_definitions(name, dtype, isa):
+    shape = replace(SHAPES[name], dtype=dtype, eight_bit_cache=True)
+    world = World(shape, [tokens(75, 1, shape.vocab)])
+    got = world.whole(0, 40)
+    expected = expected_logits(world.plain, world.sequences[0])
+    # Where the definition rounds the other way, an element is off by one of 127 steps.
+    np.testing.assert_allclose(
+        got, expected, atol=np.abs(expected).max() * (0.05 if dtype == native.BFLOAT16 else 0.02)
+    )
+    plain = expected_logits(replace(world.plain, eight_bit_cache=False), world.sequences[0])
+    error, difference = np.abs(got - expected).mean(), np.abs(expected - plain).mean()
+    assert error < (1.0 if dtype == native.BFLOAT16 else 0.2) * difference, "no nearer to the definition than to bf16"
+
+
 LENGTH = 560
 """More than one partition of attention."""
 
 
-@pytest.fixture(params=[native.FLOAT32, native.BFLOAT16], ids=["float32", "bfloat16"])
+@pytest.fixture(
+    params=[(native.FLOAT32, False), (native.BFLOAT16, False), (native.FLOAT32, True), (native.BFLOAT16, True)],
+    ids=["float32", "bfloat16", "float32-8-bits", "bfloat16-8-bits"],
+)
 def long_world(request, isa):
     """One long sequence and many short ones; `whole` is the first, computed in one step."""
-    shape = Shape(dtype=request.param, windows=(None, 100))
+    dtype, eight_bits = request.param
+    shape = Shape(dtype=dtype, windows=(None, 100), eight_bit_cache=eight_bits)
     world = World(shape, [tokens(LENGTH, 3), *(tokens(5 + i, 100 + i) for i in range(100))], num_blocks=300)
     world.expected = world.step({0: LENGTH})
     return world
@@ -176,7 +196,17 @@ def test_every_operation_is_timed():
 
 
 @TYPES
-@pytest.mark.parametrize("shape", [Shape(), Shape(heads=5, kv_heads=5, head_dim=16), Shape(block_size=16)], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(),
+        Shape(heads=5, kv_heads=5, head_dim=16),
+        Shape(block_size=16),
+        Shape(eight_bit_cache=True),
+        Shape(block_size=16, eight_bit_cache=True),
+    ],
+    ids=str,
+)
 def test_rows_that_read_common_blocks_at_once_have_the_bits_of_one_alone(shape, dtype, isa):
     """Three partitions in common, two, none; one row has another's first block and no more. A row decodes at each
     place of a partition's end."""

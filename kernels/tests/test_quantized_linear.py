@@ -183,6 +183,20 @@ def test_instruction_sets_with_an_fma_give_the_same_bits(kind):
             native.force_isa(None)
 
 
+@KINDS
+@pytest.mark.parametrize("rows", [9, 16, 17, 25, 40])
+def test_tiles_give_the_bits_of_lanes(kind, rows):
+    """Both without an fma: tiles are emulated for any processor."""
+    x, weight = numbers(rows, 768), random_weight(kind, 70, 768)
+    try:
+        native.force_isa("baseline")
+        lanes = quantized_linear(x, weight)
+        native.force_isa(native.EMULATED)
+        np.testing.assert_array_equal(quantized_linear(x, weight), lanes)
+    finally:
+        native.force_isa(None)
+
+
 @pytest.mark.usefixtures("isa")
 def test_bfloat16_rows_and_rows_with_gaps_are_read_as_they_are():
     weight = random_weight(Kind.INT8, 20, 96)

@@ -73,6 +73,11 @@ public:
     Products() {}
 };
 
+class EightBitProducts {
+public:
+    explicit EightBitProducts(int64_t) {}
+};
+
 // Whether `product` reads whole tiles of K where it can.
 constexpr bool kWholeTiles = false;
 

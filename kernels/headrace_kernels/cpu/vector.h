@@ -6,6 +6,8 @@
 //   kLanes                      lanes in a Vec
 //   kMultiplyRows, -Panels      rows and panels (lines.h) whose sums fit the registers together
 //   load, store                 from and to float or BFloat16 (rounded to nearest even)
+//   load(int8_t)                whole numbers
+//   store_exact                 to BFloat16, of values that are bfloat16 already; to float
 //   fma(a, b, c)                a * b + c, rounded once where the hardware can
 //   sum(a), largest(a)          over the lanes
 //   scale_by_power(a, t)        a * 2^n for t = n + kRoundingShift
@@ -57,6 +59,8 @@ struct Four;
 #endif
 
 namespace headrace::HEADRACE_ISA {
+
+inline void store_exact(float* to, Vec a) { store(to, a); }
 
 // The first `count` < kLanes elements, then zeros.
 template <class T>

@@ -33,6 +33,12 @@ inline Vec load(const BFloat16* from) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
 }
 
+inline void store_exact(BFloat16* to, Vec a) {
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(a.v), 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+}
+
 inline void store(BFloat16* to, Vec a) {
     const __m256i bits = _mm256_castps_si256(a.v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -40,9 +46,11 @@ inline void store(BFloat16* to, Vec a) {
     // Rounding could carry a NaN's bits into infinity or beyond: it becomes the quiet one.
     const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
     const __m256i safe = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), is_nan);
-    const __m256i high = _mm256_srli_epi32(safe, 16);
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+    store_exact(to, {_mm256_castsi256_ps(safe)});
+}
+
+inline Vec load(const int8_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))))};
 }
 
 // Order of every sum over lanes: neighbours, then neighbours of those, then the two halves.

@@ -43,6 +43,19 @@ inline void store(BFloat16* to, Vec a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(safe, 16)));
 }
 
+inline Vec load(const int8_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+}
+
+inline void store_exact(BFloat16* to, Vec a) {
+#if defined(__AVX512BF16__)
+    const __m256i halves = (__m256i)_mm512_cvtneps_pbh(a.v);
+#else
+    const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(a.v), 16));
+#endif
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
 // Order of every sum over lanes: the two halves, then neighbours, then neighbours of those, then the two halves.
 inline __m256 fold(Vec a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

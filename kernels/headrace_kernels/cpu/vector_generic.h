@@ -48,6 +48,13 @@ inline void store(BFloat16* to, Vec a) {
     }
 }
 
+inline Vec load(const int8_t* from) {
+    return {Float4{static_cast<float>(from[0]), static_cast<float>(from[1]), static_cast<float>(from[2]),
+                   static_cast<float>(from[3])}};
+}
+
+inline void store_exact(BFloat16* to, Vec a) { store(to, a); }
+
 // Order of every sum over lanes: neighbours, then the two sums.
 inline float sum(Vec a) { return (a.v[0] + a.v[1]) + (a.v[2] + a.v[3]); }
 

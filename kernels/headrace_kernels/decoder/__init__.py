@@ -12,7 +12,8 @@ What a step computes, for tokens t of all rows, one after the other:
 
 norm is `rms_norm`. The residual stream x is float32. Inputs of linear layers, queries, keys, values and the weights of
 keys are rounded to the model's type once each; products add up in float32 and results are not rounded before they are
-used. `reference.py` is this in plain numpy.
+used. With a cache in 8 bits keys and values are rounded to that (`kv_cache.py`) instead. `reference.py` is this in
+plain numpy.
 
 **The law**: a token's bits depend on the tokens before it in its row only. See the package's docstring.
 """
@@ -44,7 +45,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """A model. `dtype` is that of linear layers, activations and cache: native.FLOAT32 or native.BFLOAT16."""
+    """A model. `dtype` is that of linear layers and activations: native.FLOAT32 or native.BFLOAT16."""
 
     layers: Sequence[LayerWeights]
     embedding: NDArray  # [vocab_size, hidden_size] float32 or bfloat16
@@ -63,7 +64,7 @@ class DecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class KvLayer:
-    """One layer's cache, of `kv_cache_shape`, contiguous."""
+    """One layer's cache, of `kv_cache_shape`, contiguous: in the model's type, or int8."""
 
     keys: NDArray
     values: NDArray

@@ -101,7 +101,8 @@ private:
                 model_.head_dim,
                 model_.block_size,
                 windows_[0],
-                1.0f / std::sqrt(static_cast<float>(model_.head_dim))};
+                1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
+                model_.eight_bit_cache != 0};
     }
 
     bool tokens_are_valid(const DecoderStep& step) const {

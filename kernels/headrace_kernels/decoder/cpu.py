@@ -71,6 +71,7 @@ class _Decoder(ctypes.Structure):
         ),
         ("dtype", c_int32),
         ("embedding_dtype", c_int32),
+        ("eight_bit_cache", c_int32),
         ("eps", c_float),
     ]
 
@@ -136,6 +137,7 @@ class Decoder:
             block_size=block_size,
             dtype=weights.dtype,
             embedding_dtype=native.BFLOAT16 if weights.embedding.dtype == np.uint16 else native.FLOAT32,
+            eight_bit_cache=int(bool(cache) and cache[0].keys.dtype == np.int8),
             eps=weights.eps,
         )
         handle = c_void_p()

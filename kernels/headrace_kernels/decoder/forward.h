@@ -10,6 +10,7 @@
 #include "../rotary_embedding/rotate.h"
 #include "../silu_and_mul/gated.h"
 #include "../store_kv/store.h"
+#include "../store_kv/store_eight_bits.h"
 #include "workspace.h"
 
 namespace headrace::HEADRACE_ISA {
@@ -179,6 +180,7 @@ private:
         const quantized::TileGroup* input = space_.quantized;
         const auto multiply = [&](int64_t begin, int64_t end, int64_t first, int64_t count, int64_t, const auto& finish) {
             const int64_t stride = count * kPanelColumns;
+            const EightBitProducts products(end - begin);
             for (int64_t m = begin; m < end; m += kTileRows) {
                 const int64_t some = end - m < kTileRows ? end - m : kTileRows;
                 quantized::multiply_quantized(weights, first, count, input + m / kTileRows * weights.groups, some,
@@ -301,11 +303,19 @@ private:
             narrow(values, space_.queries + (token * model_.num_heads + head) * model_.head_dim);
             return;
         }
+        const int64_t row = space_.row_of_token[token], position = space_.positions[token];
+        const int64_t block = step_.block_tables[row * step_.max_blocks + position / model_.block_size];
+        if (model_.eight_bit_cache != 0) {
+            for (int64_t d = model_.head_dim; d < head_panels_ * kPanelColumns; d++) values[d] = 0.0f;
+            void* to = value < 0 ? layer.keys : layer.values;
+            const EightBitBlock<T> target = eight_bit_block<T>(to, batch_, block, value < 0 ? key : value);
+            value < 0 ? target.store_key(position % model_.block_size, values)
+                      : target.store_value(position % model_.block_size, values);
+            return;
+        }
         alignas(kLineBytes) T narrowed[kMostHeadDim];
         narrow(values, narrowed);
         for (int64_t d = model_.head_dim; d < head_panels_ * kPanelColumns; d++) narrowed[d] = T{};
-        const int64_t row = space_.row_of_token[token], position = space_.positions[token];
-        const int64_t block = step_.block_tables[row * step_.max_blocks + position / model_.block_size];
         const KvCache<T> cache{static_cast<T*>(layer.keys), static_cast<T*>(layer.values), model_.num_kv_heads,
                                model_.block_size, model_.head_dim};
         if (value < 0) {

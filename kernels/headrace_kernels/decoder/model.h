@@ -38,6 +38,7 @@ struct Decoder {
     int64_t num_blocks, block_size;
     int32_t dtype;  // of weights, activations and cache
     int32_t embedding_dtype;
+    int32_t eight_bit_cache;  // the cache is 8-bit quants with scales instead (kv_cache.py)
     float eps;
 };
 

@@ -34,7 +34,8 @@ class PlainLayer:
 
 @dataclass(frozen=True, slots=True)
 class PlainDecoder:
-    """A model. `bfloat16`: values are rounded where the specification says so."""
+    """A model. `bfloat16`: values are rounded where the specification says so. `eight_bit_cache`: keys and values are
+    rounded to 8 bits instead."""
 
     layers: Sequence[PlainLayer]
     embedding: NDArray
@@ -46,6 +47,7 @@ class PlainDecoder:
     head_dim: int
     eps: float
     bfloat16: bool
+    eight_bit_cache: bool
 
 
 def logits(model: PlainDecoder, token_ids: Sequence[int]) -> Floats:
@@ -70,7 +72,8 @@ def _attention(model: PlainDecoder, layer: PlainLayer, x: Floats) -> Floats:
         query, key = _scaled(model, query, layer.query_norm), _scaled(model, key, layer.key_norm)
     if layer.rotary:
         query, key = _rotated(model, query), _rotated(model, key)
-    query, key, value = (_rounded(model, part) for part in (query, key, value))
+    query = _rounded(model, query)
+    key, value = (_cached(model, part) for part in (key, value))
     positions = np.arange(tokens)
     seen = positions[None, :] <= positions[:, None]
     if layer.window is not None:
@@ -107,6 +110,14 @@ def _rounded(model: PlainDecoder, values: Floats) -> Floats:
         return values
     bits = values.astype(np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+
+
+def _cached(model: PlainDecoder, heads: Floats) -> Floats:
+    """As the cache keeps them: [tokens, heads, head_dim]."""
+    if not model.eight_bit_cache:
+        return _rounded(model, heads)
+    scale = np.abs(heads).max(axis=2, keepdims=True) / 127
+    return np.where(scale > 0, np.rint(heads / np.where(scale > 0, scale, 1)), 0) * scale
 
 
 def _wide(values: NDArray) -> Floats:

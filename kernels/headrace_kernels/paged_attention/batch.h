@@ -8,6 +8,9 @@ namespace headrace::HEADRACE_ISA {
 // Elements of a head at most.
 constexpr int64_t kMostHeadDim = 512;
 
+// What a position has behind the quants of its (block, head) in a cache of 8 bits: a float32.
+constexpr int64_t kScaleBytes = 4;
+
 struct Batch {
     const void* query;
     int64_t query_stride;  // elements from one token to the next
@@ -17,6 +20,7 @@ struct Batch {
     int64_t num_heads, num_kv_heads, head_dim, block_size;
     int64_t window;  // positions a query sees, itself included
     float scale;
+    bool eight_bits = false;  // whether the caches are quants with scales (kv_cache.py), else of query's type
 
     int64_t group() const { return num_heads / num_kv_heads; }
 
@@ -32,7 +36,7 @@ struct Batch {
 
     // Elements from the start of a cache to a (block, head).
     int64_t block_offset(int64_t block, int64_t kv_head) const {
-        return (block * num_kv_heads + kv_head) * block_size * padded_dim();
+        return (block * num_kv_heads + kv_head) * block_size * (padded_dim() + (eight_bits ? kScaleBytes : 0));
     }
 
     // Whether every row's numbers agree with each other and the blocks it reads are in the cache.

@@ -24,12 +24,20 @@ inline T* weights_at(char* weights, int r, int key) {
 template <class T>
 constexpr int64_t kWeightsBytes = kTile / kTileK<T> * kTileBytes;
 
+// What the products of a tile's quants must be multiplied with, position by position; null where there are no quants.
+struct TileScales {
+    const float *keys, *values;
+};
+
 // Turns a row's scores of keys [begin, end) into weights e^(scale (score - largest)), rounded to T, and the others
 // into 0. `largest` and `total`, the sum of weights before rounding, are running values of the row; returns what the
-// older ones among its sums must be multiplied with.
+// older ones among its sums must be multiplied with. Weights take the scales of values along.
 template <class T>
-inline float weigh(float* scores, int begin, int end, float scale, char* weights, int row, float& largest_score,
-                   float& total) {
+inline float weigh(float* scores, int begin, int end, float scale, TileScales scales, char* weights, int row,
+                   float& largest_score, float& total) {
+    if (scales.keys != nullptr) {
+        for (int j = 0; j < kTile; j += kLanes) store(scores + j, load(scores + j) * load(scales.keys + j));
+    }
     for (int j = 0; j < begin; j++) scores[j] = kMasked;
     for (int j = end; j < kTile; j++) scores[j] = kMasked;
     Vec most = load(scores);
@@ -40,7 +48,7 @@ inline float weigh(float* scores, int begin, int end, float scale, char* weights
     for (int j = 0; j < kTile; j += kLanes) {
         const Vec weight = exp((load(scores + j) - broadcast(now)) * broadcast(scale));
         sums = sums + weight;
-        store(weights_at<T>(weights, row, j), weight);
+        store(weights_at<T>(weights, row, j), scales.values == nullptr ? weight : weight * load(scales.values + j));
     }
     float decay[kLanes] = {1.0f};
     if (now != largest_score) store(decay, exp(broadcast((largest_score - now) * scale)));

@@ -4,6 +4,7 @@
 #include "../cpu/product.h"
 #include "../cpu/runtime.h"
 #include "batch.h"
+#include "cached.h"
 #include "rows.h"
 #include "tasks.h"
 #include "tile.h"
@@ -16,19 +17,25 @@ class Worker {
 public:
     static int64_t bytes(const Batch& batch, int64_t most_rows) {
         const int64_t rows = padded_rows(batch, most_rows), width = batch.padded_dim();
-        return RowTiles<T>::bytes(rows, width) + kWeightsBytes<T> +
+        return RowTiles<T>::bytes(rows, width) + kWeightsBytes<T> + ExpandedTile<T>::bytes(batch) +
                static_cast<int64_t>(sizeof(float)) * (kTileRows * kTile + 2 * Rows::floats(rows, width));
     }
 
     // `memory` has so many bytes, aligned to a cache line.
     Worker(const Batch& batch, int64_t most_rows, void* memory, const Write& write)
-        : batch_(batch), width_(batch.padded_dim()), key_lines_(width_ / kPack<T>), write_(write) {
+        : batch_(batch),
+          width_(batch.padded_dim()),
+          key_lines_(width_ / kPack<T>),
+          value_stride_((batch.eight_bits ? kTile : batch.block_size) / kPack<T> * kLineBytes),
+          write_(write),
+          expanded_(batch) {
         const int64_t rows = padded_rows(batch, most_rows);
         char* at = static_cast<char*>(memory);
         queries_ = {at, round_up(width_, kTileK<T>) / kTileK<T>};
         // Elements between a head's end and its tile's are never written.
         if (batch.head_dim % kTileK<T> != 0) __builtin_memset(at, 0, RowTiles<T>::bytes(rows, width_));
         at += RowTiles<T>::bytes(rows, width_);
+        at = expanded_.take(at);
         weights_ = at;
         scores_ = reinterpret_cast<float*>(weights_ + kWeightsBytes<T>);
         part_ = Rows::at(scores_ + kTileRows * kTile, rows, width_);
@@ -175,8 +182,13 @@ private:
         // What comes next, so that it travels while this tile is used: blocks lie anywhere, processors can't guess.
         const int64_t next_tile = last_head ? tile + kTile : tile, next_head = last_head ? first_head_ : kv_head + 1;
         const bool more = next_tile < end_position_;
-        Fetch keys{more ? key_panel(next_tile, next_head) : nullptr, more ? fetch_lines_ : 0};
-        Fetch values{more ? value_lines(next_tile, next_head) : nullptr, more ? fetch_lines_ : 0};
+        if (batch_.eight_bits) {
+            const int begin = visible(tile, 0).begin, end = visible(tile, used_ - 1).end;
+            expanded_.expand(blocks_, tile, kv_head, begin, end, next_tile, next_head, end_position_);
+        }
+        const int64_t fetched = more && !batch_.eight_bits ? fetch_lines_ : 0;
+        Fetch keys{fetched > 0 ? key_panel(next_tile, next_head) : nullptr, fetched};
+        Fetch values{fetched > 0 ? value_lines(next_tile, next_head) : nullptr, fetched};
         for (int64_t r = 0; r < used_; r += kTileRows) {
             const int count = static_cast<int>(used_ - r < kTileRows ? used_ - r : kTileRows);
             attend_rows(tile, kv_head, first, r, count, r == 0 ? keys : none_, r == 0 ? values : none_, rows);
@@ -207,7 +219,8 @@ private:
         const int64_t in_block = batch_.block_size < kTile ? batch_.block_size : kTile;
         const int64_t from = begin / in_block * in_block;
         for (int64_t j = from; j < end; j += in_block) {
-            product<T>(count, queries_.line(row, 0), queries_.tiles, key_panels(tile + j, kv_head),
+            const char* keys = batch_.eight_bits ? expanded_.keys(j) : key_panel(tile + j, kv_head);
+            product<T>(count, queries_.line(row, 0), queries_.tiles, {keys, key_lines_ * kLineBytes, key_lines_},
                        in_block / kPanelColumns, next_keys, scores_ + j, kTile);
         }
         float* out = rows.out + row * width_;
@@ -217,15 +230,15 @@ private:
                 for (int j = 0; j < kTile; j += kLanes) store(weights_at<T>(weights_, i, j), zero());
                 continue;
             }
-            const float decay = weigh<T>(scores_ + i * kTile, span.begin, span.end, batch_.scale, weights_, i,
-                                         rows.largest[row + i], rows.total[row + i]);
+            const float decay = weigh<T>(scores_ + i * kTile, span.begin, span.end, batch_.scale, expanded_.scales(),
+                                         weights_, i, rows.largest[row + i], rows.total[row + i]);
             if (decay == 1.0f) continue;
             float* sums = out + i * width_;
             for (int64_t d = 0; d < width_; d += kLanes) store(sums + d, load(sums + d) * broadcast(decay));
         }
         for (int64_t j = from; j < end; j += in_block) {
             const int64_t seen = end - j < in_block && !kWholeTiles ? end - j : in_block;
-            const Panels values{value_lines(tile + j, kv_head), batch_.block_size / kPack<T> * kLineBytes,
+            const Panels values{batch_.eight_bits ? expanded_.values(j) : value_lines(tile + j, kv_head), value_stride_,
                                 (seen + kPack<T> - 1) / kPack<T>};
             const char* weights = reinterpret_cast<const char*>(weights_at<T>(weights_, 0, static_cast<int>(j)));
             product<T, true>(count, weights, 1, values, width_ / kPanelColumns, next_values, out, width_);
@@ -241,10 +254,6 @@ private:
                position % batch_.block_size / kPanelColumns * key_lines_ * kLineBytes;
     }
 
-    Panels key_panels(int64_t position, int64_t kv_head) const {
-        return {key_panel(position, kv_head), key_lines_ * kLineBytes, key_lines_};
-    }
-
     const char* value_lines(int64_t position, int64_t kv_head) const {
         return reinterpret_cast<const char*>(in_cache(batch_.v_cache, position, kv_head)) +
                position % batch_.block_size / kPack<T> * kLineBytes;
@@ -253,7 +262,9 @@ private:
     const Batch& batch_;
     const int64_t width_;      // of a head, whole panels
     const int64_t key_lines_;  // of a panel of keys
+    const int64_t value_stride_;  // bytes from panel to panel of values
     const Write& write_;
+    ExpandedTile<T> expanded_;
     // A tile's worth of keys while keys are multiplied, of values while values are.
     static constexpr int64_t fetch_lines_ = 2 * kTileLines / (kWholeTiles && sizeof(T) == 2 ? 1 : kTileLines / kFetchLines);
     Fetch none_;

@@ -1,28 +1,12 @@
-// Rows of float32 or bfloat16 to tiles of int8, a scale for each 32 elements.
-//
-// Only correctly rounded operations on single elements, written as loops that the compiler makes vectors of: the bits
-// are the same on every instruction set.
+// Rows of float32 or bfloat16 to tiles of int8, a scale for each 32 elements. The bits are the same on every
+// instruction set.
 #pragma once
 
-#include <cstring>
-
-#include "../cpu/vector.h"
+#include "../cpu/eight_bits.h"
 #include "formats.h"
 
 namespace headrace::HEADRACE_ISA {
 namespace quantized {
-
-inline uint32_t bits_of(float a) {
-    uint32_t bits;
-    std::memcpy(&bits, &a, sizeof bits);
-    return bits;
-}
-
-inline float from_bits(uint32_t bits) {
-    float a;
-    std::memcpy(&a, &bits, sizeof a);
-    return a;
-}
 
 inline float element(float a) { return a; }
 inline float element(BFloat16 a) { return headrace::HEADRACE_ISA::widen(a); }
@@ -37,35 +21,12 @@ inline void widen(const T* x, int64_t count, float* out) {
     for (int64_t i = 0; i < kGroup; i++) out[i] = i < count ? element(x[i]) : 0.0f;
 }
 
-// One row's 32 elements. A NaN or an infinity makes the scale NaN, and so every product with it.
+// One row's 32 elements.
 inline void quantize_group(const float* x, TileGroup& tile, int64_t row) {
-    constexpr uint32_t kInfinity = 0x7f800000;
-    constexpr float kLargest = 127.0f;
-    constexpr float kLeast = 1e-30f;  // smaller ones count as zero: 127 / largest must be finite
-    uint32_t largest_bits = 0;
-    for (int64_t i = 0; i < kGroup; i++) {
-        const uint32_t bits = bits_of(x[i]) & 0x7fffffff;
-        largest_bits = bits > largest_bits ? bits : largest_bits;
-    }
-    const float largest = from_bits(largest_bits);
-    const bool finite = largest_bits < kInfinity;
-    const float inverse = finite && largest >= kLeast ? kLargest / largest : 0.0f;
-    int32_t sum = 0;
-    if (inverse > 0.0f) {
-        for (int64_t i = 0; i < kGroup; i++) {
-            // Rounds to nearest even; |x| * inverse is at most 127 and a few ulp, so no quant is beyond 127.
-            const float shifted = x[i] * inverse + kRoundingShift;
-            const int32_t quant = static_cast<int32_t>(bits_of(shifted) - bits_of(kRoundingShift));
-            tile.quants[row][i] = static_cast<int8_t>(quant);
-            sum += quant;
-        }
-    } else {
-        std::memset(tile.quants[row], 0, kGroup);
-    }
-    const float scale = finite ? (inverse > 0.0f ? largest / kLargest : 0.0f) : from_bits(0x7fc00000);
-    tile.scales[row] = scale;
-    tile.sums[row] = scale * static_cast<float>(sum);
-    tile.biases[row] = -128 * sum;
+    const EightBits rounded = round_to_eight_bits(x, kGroup, tile.quants[row]);
+    tile.scales[row] = rounded.scale;
+    tile.sums[row] = rounded.scale * static_cast<float>(rounded.sum);
+    tile.biases[row] = -128 * rounded.sum;
 }
 
 // Groups [begin, end) of the tile of `rows` <= 16 rows of x, `stride` elements apart; rows beyond them are zeros.

@@ -122,6 +122,8 @@ HEADRACE_ENTRY(quantized_linear)
         quantize(static_cast<const float*>(x), x_stride, rows, inner, quantized_rows, threads);
     }
     parallel_for(threads, weight.panels, grain(weight.panels, threads), [&](int64_t begin, int64_t end) {
+        const Products products;
+        const EightBitProducts of_rows(rows);
         product(weight, begin, end - begin, quantized_rows, rows, out + begin * kColumns, out_stride);
     });
     return kOk;

@@ -23,6 +23,8 @@ struct Four {
 inline Floats zeros() { return {_mm512_setzero_ps()}; }
 inline Floats spread(float a) { return {_mm512_set1_ps(a)}; }
 inline Ints spread(int32_t a) { return {_mm512_set1_epi32(a)}; }
+inline Ints load_ints(const int32_t* from) { return {_mm512_loadu_si512(from)}; }
+inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Floats fma(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }

@@ -34,6 +34,12 @@ inline Floats zeros() { return spread(0.0f); }
 inline Ints spread(int32_t a) {
     return each<Ints>([&](int) { return a; });
 }
+inline Ints load_ints(const int32_t* from) {
+    return each<Ints>([&](int c) { return from[c]; });
+}
+inline Ints operator+(const Ints& a, const Ints& b) {
+    return each<Ints>([&](int c) { return a.v[c] + b.v[c]; });
+}
 inline Floats operator*(const Floats& a, const Floats& b) {
     return each<Floats>([&](int c) { return a.v[c] * b.v[c]; });
 }

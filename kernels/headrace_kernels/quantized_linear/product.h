@@ -10,6 +10,7 @@
 #include "activations.h"
 #include "formats.h"
 #include "lanes.h"
+#include "multiply.h"
 
 namespace headrace::HEADRACE_ISA {
 namespace quantized {
@@ -33,16 +34,27 @@ inline Factors load_factors(const uint8_t* panel, int64_t group) {
     }
 }
 
+// What a row's sums of unsigned quants begin with. The minimum of a symmetric kind is a whole number of scales, so it can
+// be part of the exact sum.
+template <Kind KIND>
+constexpr int32_t first_sum(int32_t bias) {
+    return KIND == kInt8 ? bias : KIND == kInt4Symmetric ? bias / 16 : 0;
+}
+
+// Adds a group's exact sum, scaled, to what row r of the tile has of a panel.
+template <Kind KIND>
+inline void add_group(const TileGroup& tile, int64_t r, const Factors& factors, const Ints& sum, Floats& total) {
+    total = fma(spread(tile.scales[r]) * factors.scale, to_floats(sum), total);
+    if constexpr (has_minima(KIND)) total = fma(spread(tile.sums[r]), factors.minimum, total);
+}
+
 // The integer sums of one group, `ROWS` rows from `first` of the tile times PANELS panels.
 template <Kind KIND, int ROWS, int PANELS>
 inline void multiply_group(const TileGroup& tile, int64_t first, const uint8_t* quants, int64_t stride,
                            Ints (&sums)[ROWS][PANELS]) {
     for (int r = 0; r < ROWS; r++) {
-        const int32_t bias = tile.biases[first + r];
-        for (int p = 0; p < PANELS; p++) {
-            // The minimum of a symmetric kind is a whole number of scales, so it can be part of the exact sum.
-            sums[r][p] = KIND == kInt8 ? start8(bias) : spread(KIND == kInt4Symmetric ? bias / 16 : 0);
-        }
+        const int32_t start = first_sum<KIND>(tile.biases[first + r]);
+        for (int p = 0; p < PANELS; p++) sums[r][p] = KIND == kInt8 ? start8(start) : spread(start);
     }
     if constexpr (KIND == kInt8) {
         for (int l = 0; l < 8; l++) {
@@ -94,13 +106,7 @@ void multiply_rows(const Weight& weight, const uint8_t* panel, const TileGroup* 
         multiply_group<KIND, ROWS, PANELS>(tile, first, quants, stride, sums);
         for (int p = 0; p < PANELS; p++) {
             const Factors factors = load_factors<KIND>(panel + p * stride, g);
-            for (int r = 0; r < ROWS; r++) {
-                const Floats scale = spread(tile.scales[first + r]) * factors.scale;
-                totals[r][p] = fma(scale, to_floats(sums[r][p]), totals[r][p]);
-                if constexpr (has_minima(KIND)) {
-                    totals[r][p] = fma(spread(tile.sums[first + r]), factors.minimum, totals[r][p]);
-                }
-            }
+            for (int r = 0; r < ROWS; r++) add_group<KIND>(tile, first + r, factors, sums[r][p], totals[r][p]);
         }
     }
     for (int r = 0; r < ROWS; r++) {
@@ -136,8 +142,8 @@ void multiply(const Weight& weight, const uint8_t* panel, const TileGroup* tiles
 }
 
 template <Kind KIND>
-void product_of_kind(const Weight& weight, int64_t panel, int64_t panels, const TileGroup* tiles, int64_t rows,
-                     float* out, int64_t out_stride) {
+void product_on_lanes(const Weight& weight, int64_t panel, int64_t panels, const TileGroup* tiles, int64_t rows,
+                      float* out, int64_t out_stride) {
     const auto at = [&](int64_t index) { return weight.data + index * weight.stride(); };
     const int64_t end = panel + panels;
     for (; panel + 2 <= end; panel += 2, out += 2 * kColumns) {
@@ -145,6 +151,30 @@ void product_of_kind(const Weight& weight, int64_t panel, int64_t panels, const 
         multiply<KIND, 2>(weight, at(panel), tiles, rows, out, out_stride, next);
     }
     if (panel < end) multiply<KIND, 1>(weight, at(panel), tiles, rows, out, out_stride, nullptr);
+}
+
+}  // namespace quantized
+}  // namespace headrace::HEADRACE_ISA
+
+#if defined(HEADRACE_TILES)
+#include "product_tiles.h"
+#endif
+
+namespace headrace::HEADRACE_ISA {
+namespace quantized {
+
+template <Kind KIND>
+void product_of_kind(const Weight& weight, int64_t panel, int64_t panels, const TileGroup* tiles, int64_t rows,
+                     float* out, int64_t out_stride) {
+#if defined(HEADRACE_TILES)
+    const int64_t in_tiles = rows_in_tiles(rows);
+    product_in_tiles<KIND>(weight, panel, panels, tiles, in_tiles, out, out_stride);
+    tiles += in_tiles / kTileRows * weight.groups;
+    out += in_tiles * out_stride;
+    rows -= in_tiles;
+    if (rows <= 0) return;
+#endif
+    product_on_lanes<KIND>(weight, panel, panels, tiles, rows, out, out_stride);
 }
 
 // `rows` rows times panels [panel, panel + panels), into out[row * out_stride + column], column 0 being the first of
