@@ -66,6 +66,16 @@ def test_a_small_pool_preempts_and_answers_stay_right(
     assert server.metric("headrace_preemptions_total") > 0, "the pool was never short: this test shows nothing"
 
 
+def test_where_there_is_host_memory_a_small_pool_swaps_and_answers_stay_right(
+    launch: Callable[..., Server], expected: dict[str, list[int]]
+) -> None:
+    pool = ("--max-batch-total-tokens", "640", "--max-total-tokens", "256", "--no-prefix-cache")
+    server = launch("--dtype", "float32", *pool, "--swap-space", "0.1")
+    assert wrong_answers(server, forty_eight(seed=3), expected, at_once=48) == []
+    assert server.metric("headrace_swapped_blocks_total") > 0, "nobody was swapped: this test shows nothing"
+    assert server.metric("headrace_host_blocks_used") == 0
+
+
 def test_each_request_preempted_once(launch: Callable[..., Server], expected: dict[str, list[int]]) -> None:
     server = launch("--dtype", "float32", "--debug-preempt-once-seed", "7")
     prompts = forty_eight(seed=4)

@@ -1,4 +1,4 @@
-"""`make bench-quality`: what smaller weights cost and bring, for each way in which a CPU can keep them.
+"""`make bench-quality`: what smaller weights and a smaller KV cache cost and bring, for each way a CPU can keep them.
 
 Every variant reads the same prose of ours (`harness/prose.py`) and tells the log-probability of each token: perplexity,
 and how far the log-probabilities lie from those of float32. Beside it the speed of one request alone, and the memory of
@@ -24,7 +24,12 @@ VARIANTS = {
     "bfloat16": ("--dtype", "bfloat16"),
     "int8": ("--dtype", "bfloat16", "--quantize", "int8"),
     "int4": ("--dtype", "bfloat16", "--quantize", "int4"),
+    "float32-kv8": ("--dtype", "float32", "--kv-cache-dtype", "int8"),
+    "bfloat16-kv8": ("--dtype", "bfloat16", "--kv-cache-dtype", "int8"),
+    "int8-kv8": ("--dtype", "bfloat16", "--quantize", "int8", "--kv-cache-dtype", "int8"),
 }
+"""Name → flags; the name says the type of weights, then that of the cache where it is not the same or bfloat16."""
+
 ANSWER_TOKENS = 128
 ROUNDS = 3
 
@@ -89,15 +94,26 @@ def measure(model_id: str, variants: dict[str, tuple[str, ...]]) -> list[Quality
     return measured
 
 
+def weights_of(variant: str) -> str:
+    return variant.removesuffix("-kv8")
+
+
+def cache_of(variant: str) -> str:
+    """The type of the cache."""
+    if variant.endswith("-kv8"):
+        return "int8"
+    return "float32" if variant == "float32" else "bfloat16"
+
+
 def table(measured: list[Quality]) -> str:
     """As Markdown."""
     lines = [
-        "| weights | perplexity | mean shift of log-probabilities | within 0.1 | tok/s alone | shard, MB |",
-        "|---|---|---|---|---|---|",
+        "| weights | KV | perplexity | mean shift of log-probabilities | within 0.1 | tok/s alone | shard, MB |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {q.variant} | {q.perplexity:.3f} | {q.mean_shift:.4f} | {q.agreement:.1%} | {q.tokens_per_second:.1f} "
-        f"| {q.shard_mb:.0f} |"
+        f"| {weights_of(q.variant)} | {cache_of(q.variant)} | {q.perplexity:.3f} | {q.mean_shift:.4f} "
+        f"| {q.agreement:.1%} | {q.tokens_per_second:.1f} | {q.shard_mb:.0f} |"
         for q in measured
     ]
     return "\n".join(lines)

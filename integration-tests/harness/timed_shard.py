@@ -86,6 +86,12 @@ class TimedCompute:
     def relieve(self) -> None:
         pass
 
+    def swap(self, out: Ints, back: Ints) -> None:
+        pass
+
+    def swap_us(self) -> int:
+        return 0
+
     def rehearse(self) -> None:
         pass
 

@@ -13,6 +13,7 @@ from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
 DTYPES = ("float32", "bfloat16", "float16")
 QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq")
+KV_CACHE_DTYPES = ("int8", "fp8_e4m3fn", "fp8_e5m2")
 DEVICES = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS = ("auto", "triton", "flashinfer", "fa3", "reference")
 
@@ -31,6 +32,7 @@ class ServeFlags:
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
     quantize: str | None  # what linear layers' weights are or become, one of QUANTIZATIONS; None: as the checkpoint is
     attention_backend: str  # one of ATTENTION_BACKENDS
+    kv_cache_dtype: str | None  # None: the cache has the type dtype
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
     device: str
@@ -75,6 +77,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         dtype=arguments.dtype,
         quantize=arguments.quantize,
         attention_backend=arguments.attention_backend,
+        kv_cache_dtype=arguments.kv_cache_dtype,
         block_size=arguments.block_size,
         num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
         device=arguments.device,
@@ -166,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="who computes attention (default auto: on a GPU the fastest that is installed, on a CPU the C++ kernels)",
     )
+    add("--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="type of cached keys and values (default: as --dtype)")
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
     add(
         "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"

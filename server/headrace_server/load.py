@@ -68,7 +68,12 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
         weights = packed_weights(config, checkpoint, dtype, linears)
     if description := linears.description():
         LOGGER.info("%s", description)
-    return CpuCompute(config, weights, block_size)
+    if flags.kv_cache_dtype not in (None, "int8"):
+        LOGGER.warning(
+            "--kv-cache-dtype %s: a CPU keeps keys and values as int8, in as many bytes and nearer to what they were",
+            flags.kv_cache_dtype,
+        )
+    return CpuCompute(config, weights, block_size, eight_bit_cache=flags.kv_cache_dtype is not None)
 
 
 def on_torch(
@@ -76,6 +81,15 @@ def on_torch(
 ) -> Compute:
     if flags.quantize in ("int8", "int4") and device_name == "cpu":
         raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
+    if flags.kv_cache_dtype == "int8" and device_name != "cpu":
+        raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
+    if flags.kv_cache_dtype is not None and device_name == "cpu":
+        why_not = _why_not_quantized(flags, config, dtype_name)
+        raise ConfigError(f"--kv-cache-dtype {flags.kv_cache_dtype}: {why_not}")
+    if flags.kv_cache_dtype is not None:
+        LOGGER.warning(
+            "--kv-cache-dtype %s has no effect: on a GPU the KV cache has the type of --dtype", flags.kv_cache_dtype
+        )
     import torch
 
     from headrace_server.devices.host import HostDevice
@@ -136,7 +150,7 @@ def _decoder_can(config: ModelConfig) -> bool:
 
 def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str) -> str:
     if flags.rendezvous is not None:
-        return "only a shard that is alone computes with such weights; use --num-shard 1, or leave it out"
+        return "only a shard that is alone computes with it; use --num-shard 1, or leave it out"
     if not _decoder_can(config):
         return "the C++ kernels can't compute this model; leave it out"
     if dtype not in CPU_TYPES:

@@ -18,11 +18,13 @@ class Limits:
     max_batch_prefill_tokens: int
     max_total_tokens: int  # 0: as many as positions and pool allow
     num_blocks: int | None  # None: what memory allows
+    host_bytes: int = 0  # for KV that is swapped out
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """All of it, for comparison."""
-        return self.max_batch_size, self.max_batch_prefill_tokens, self.max_total_tokens, self.num_blocks or 0
+        pool = (self.num_blocks or 0, self.host_bytes)
+        return (self.max_batch_size, self.max_batch_prefill_tokens, self.max_total_tokens, *pool)
 
 
 def pool_size(
@@ -51,6 +53,13 @@ def pool_size(
             f"{int(available * share) // MIB} MiB may be used; lower --max-total-tokens or free memory"
         )
     return min(fitting, most)
+
+
+def host_pool_size(limits: Limits, available: int, block_size: int, block_bytes: int, served: int) -> int:
+    """Blocks of host memory for KV that is swapped out: what was asked for, within half of the `available` bytes and
+    what a full batch of the longest requests could fill."""
+    useful = limits.max_batch_size * -(-served // block_size)
+    return min(min(limits.host_bytes, available // 2) // max(block_bytes, 1), useful)
 
 
 def _prescribed(limits: Limits, available: int, block_size: int, block_bytes: int) -> int:

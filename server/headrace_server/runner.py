@@ -109,6 +109,7 @@ class Runner:
             try:
                 for new in step.new_rows:
                     self._rows.admit(new)
+                self.compute.swap(step.swaps_out, step.swaps_back)
                 laid_out = lay_out(step, self._rows)
                 self.compute.copy_blocks(step.copies)
                 flight = self._launch(step, laid_out)

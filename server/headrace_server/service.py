@@ -73,6 +73,7 @@ class ShardService(ShardServicer):
             request.max_batch_prefill_tokens,
             request.max_total_tokens,
             request.num_blocks if request.HasField("num_blocks") else None,
+            request.host_bytes,
         )
         self._warmups += 1
         number = self._warmups
@@ -90,6 +91,8 @@ class ShardService(ShardServicer):
             pool_bytes=report.pool_bytes,
             available_bytes=report.available_bytes,
             step_us=report.step_us,
+            host_blocks=report.host_blocks,
+            swap_us=report.swap_us,
         )
 
     async def Health(self, request: pb.HealthRequest, context: grpc.aio.ServicerContext) -> pb.HealthResponse:

@@ -14,6 +14,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
+def _no_pairs() -> Ints:
+    return np.empty((0, 2), np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class NewRow:
     """A request takes a row: all that the shard must know of it."""
@@ -37,9 +41,10 @@ class Step:
     decode_rows: Ints  # [decodes]
     table_lengths: Ints  # [rows] blocks of each table
     table_blocks: Ints  # [sum of table_lengths] block ids in logical order
-    copies: Ints = field(
-        default_factory=lambda: np.empty((0, 2), np.int64)
-    )  # [copies, 2] blocks from and to, copied first
+    # Pairs of what is read and what is written before anything is computed; swaps come before copies:
+    copies: Ints = field(default_factory=_no_pairs)  # [n, 2] block, block
+    swaps_out: Ints = field(default_factory=_no_pairs)  # [n, 2] block, host block
+    swaps_back: Ints = field(default_factory=_no_pairs)  # [n, 2] host block, block
 
 
 @dataclass(frozen=True, slots=True)

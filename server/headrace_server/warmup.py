@@ -12,7 +12,7 @@ from headrace_server.compute.interface import PoolPlan
 from headrace_server.distributed.collective import Collective
 from headrace_server.errors import CapacityError
 from headrace_server.log import LOGGER
-from headrace_server.memory import MIB, Limits, pool_size
+from headrace_server.memory import MIB, Limits, available_bytes, host_pool_size, pool_size
 from headrace_server.runner import Runner
 from headrace_server.step import Step
 
@@ -25,6 +25,8 @@ class PoolReport:
     pool_bytes: int
     available_bytes: int  # before the pool was made
     step_us: int
+    host_blocks: int
+    swap_us: int  # of one block
 
 
 def warm_up(runner: Runner, limits: Limits) -> PoolReport:
@@ -46,7 +48,9 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
         compute.collective, lambda: pool_size(limits, available, share, block_size, block_bytes, max_positions)
     )
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
-    runner.prepare(_plan(limits, num_blocks, served))
+    host_blocks = host_pool_size(limits, available_bytes(), block_size, block_bytes, served)
+    runner.prepare(replace(_plan(limits, num_blocks, served), host_blocks=host_blocks))
+    swap_us = compute.swap_us()
     step_us = _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))
     LOGGER.info(
         "KV pool: %d blocks of %d tokens, %d MiB of %d MiB available; a prompt step of %d tokens takes %d ms",
@@ -57,7 +61,15 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
         limits.max_batch_prefill_tokens,
         step_us // 1000,
     )
-    return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us)
+    if limits.host_bytes:
+        LOGGER.info(
+            "host memory for preempted requests: %d blocks, %d of %d MiB asked for; a block is copied in %d µs",
+            host_blocks,
+            host_blocks * block_bytes // MIB,
+            limits.host_bytes // MIB,
+            swap_us,
+        )
+    return PoolReport(num_blocks, num_blocks * block_bytes, available, step_us, host_blocks, swap_us)
 
 
 def _agreed(collective: Collective, num_blocks: Callable[[], int]) -> int:

@@ -84,7 +84,18 @@ def _step(
             f"step {message.step}: the lengths of its block tables add up to {lengths.sum()}, "
             f"but {len(blocks)} blocks were sent"
         )
-    return Step(message.step, new_rows, chunk_rows, chunk_tokens, decode_rows, lengths, blocks, copies)
+    return Step(
+        number=message.step,
+        new_rows=new_rows,
+        chunk_rows=chunk_rows,
+        chunk_tokens=chunk_tokens,
+        decode_rows=decode_rows,
+        table_lengths=lengths,
+        table_blocks=blocks,
+        swaps_out=_pairs(message.swaps.out, "swaps.out"),
+        swaps_back=_pairs(message.swaps.back, "swaps.back"),
+        copies=copies,
+    )
 
 
 def _new_row(message: pb.NewRow) -> NewRow:

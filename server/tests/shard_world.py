@@ -76,10 +76,12 @@ class Held:
 class World:
     """Plans steps as a router would, and remembers what came back."""
 
-    def __init__(self, runner: Runner, *, max_rows: int = 16, max_total_tokens: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, runner: Runner, *, max_rows: int = 16, max_total_tokens: int = 0, seed: int = 0, host_bytes: int = 0
+    ) -> None:
         self.runner = runner
         num_blocks = max_rows * -(-(max_total_tokens or runner.config.max_positions) // BLOCK_SIZE)
-        self._warm_up(Limits(max_rows, 16, max_total_tokens, num_blocks))
+        self._warm_up(Limits(max_rows, 16, max_total_tokens, num_blocks, host_bytes))
         while runner.improve():
             pass
         self.free = list(range(num_blocks))
@@ -97,9 +99,12 @@ class World:
         decodes: Sequence[int] = (),
         generated: dict[int, int] | None = None,
         shared: dict[int, tuple[int, int]] | None = None,
+        swaps_out: Sequence[tuple[int, int]] = (),
+        swaps_back: Sequence[tuple[int, int]] = (),
     ) -> StepResult:
         """One step: `new` row → (tokens, parameters); `chunks` row → tokens; `decodes` rows; `shared` new row → (row
-        whose blocks it starts with, tokens that are computed in them: of a block that is not whole it gets a copy)."""
+        whose blocks it starts with, tokens that are computed in them: of a block that is not whole it gets a copy);
+        swaps as in `Step`."""
         self.copies = []
         chunks = chunks or {}
         new_rows = tuple(
@@ -116,6 +121,8 @@ class World:
             decode_rows=np.array(decodes, np.int64),
             table_lengths=np.array([len(table) for table in tables]),
             table_blocks=np.array([block for table in tables for block in table], np.int64),
+            swaps_out=np.array(swaps_out, np.int64).reshape(-1, 2),
+            swaps_back=np.array(swaps_back, np.int64).reshape(-1, 2),
             copies=np.array(self.copies, np.int64).reshape(-1, 2),
         )
         result = self.runner.execute(step)

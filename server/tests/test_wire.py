@@ -58,6 +58,14 @@ def test_absent_and_zero_are_not_the_same() -> None:
     assert new.sampling.problem(10) is not None
 
 
+def test_swaps_arrive_with_either_step_and_are_mostly_none() -> None:
+    swaps = pb.Swaps(out=packed(6, 0, 7, 3), back=packed(2, 9))
+    decode = pb.DecodeStep(step=1, decode_rows=packed(5), tables=tables([1]), swaps=swaps)
+    for step in (wire.parse_prefill(prefill(swaps=swaps)), wire.parse_decode(decode)):
+        assert (step.swaps_out.tolist(), step.swaps_back.tolist()) == ([[6, 0], [7, 3]], [[2, 9]])
+    assert wire.parse_prefill(prefill()).swaps_out.shape == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -68,8 +76,10 @@ def test_absent_and_zero_are_not_the_same() -> None:
         ({"tables": pb.BlockTables(lengths=packed(1, 1, 5), blocks=packed(1, 2))}, "add up to 7, but 2 blocks"),
         ({"new_rows": [pb.NewRow(token_ids=b"abc")]}, "token_ids has 3 bytes"),
         ({"copies": packed(1, 2, 3)}, "copies has 3 numbers, which are not pairs"),
+        ({"swaps": pb.Swaps(out=packed(1))}, "swaps.out has 1 numbers, which are not pairs"),
+        ({"swaps": pb.Swaps(back=b"abc")}, "swaps.back has 3 bytes"),
     ],
-    ids=["ragged", "uneven", "empty", "tables", "blocks", "tokens", "pairs"],
+    ids=["ragged", "uneven", "empty", "tables", "blocks", "tokens", "pairs", "odd swaps", "ragged swaps"],
 )
 def test_a_malformed_step_names_the_field(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ProtocolError, match=message):

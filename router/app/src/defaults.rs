@@ -9,6 +9,8 @@ use crate::config::ServiceConfig;
 const CPU_PREFILL_TOKENS: Tokens = Tokens(512);
 /// A GPU needs this many to be busy.
 const GPU_PREFILL_TOKENS: Tokens = Tokens(4096);
+/// Host memory for swapped KV of a GPU, bytes: what vLLM took.
+const GPU_SWAP_BYTES: u64 = 4 << 30;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
@@ -56,6 +58,7 @@ pub fn warmup_limits(config: &ServiceConfig, facts: &ShardFacts) -> Result<Warmu
         max_batch_prefill_tokens: prefill_tokens(config, facts),
         max_total_tokens: config.limits.max_total_tokens,
         blocks: config.batching.pool_tokens.map(|tokens| tokens.blocks(facts.block_size)),
+        host_bytes: config.swap_bytes.unwrap_or(if on_gpu(facts) { GPU_SWAP_BYTES } else { 0 }),
     })
 }
 
@@ -82,6 +85,8 @@ pub fn agree(
     let mut scheduler = Config {
         block_size: facts.block_size,
         total_blocks: pool.blocks,
+        host_blocks: pool.host_blocks,
+        swap_time: pool.swap_time,
         max_batch_size: config.batching.max_batch_size,
         max_batch_prefill_tokens: prefill_tokens(config, facts),
         max_total_tokens: max_total,
@@ -98,9 +103,13 @@ pub fn agree(
 
 /// As asked, else by the device; never more than a pool of a given size can hold.
 fn prefill_tokens(config: &ServiceConfig, facts: &ShardFacts) -> Tokens {
-    let by_device = if facts.device.starts_with("cuda") { GPU_PREFILL_TOKENS } else { CPU_PREFILL_TOKENS };
+    let by_device = if on_gpu(facts) { GPU_PREFILL_TOKENS } else { CPU_PREFILL_TOKENS };
     let asked = config.batching.max_batch_prefill_tokens.unwrap_or(by_device);
     config.batching.pool_tokens.map_or(asked, |pool| asked.min(pool))
+}
+
+fn on_gpu(facts: &ShardFacts) -> bool {
+    facts.device.starts_with("cuda")
 }
 
 fn pool_tokens(blocks: Blocks, block_size: Tokens) -> Tokens {
@@ -109,7 +118,7 @@ fn pool_tokens(blocks: Blocks, block_size: Tokens) -> Tokens {
 
 #[cfg(test)]
 mod tests {
-    use headrace_scheduler::PolicyKind;
+    use headrace_scheduler::{Micros, PolicyKind};
 
     use super::*;
     use crate::config::{Config as Checked, check};
@@ -137,7 +146,14 @@ mod tests {
     }
 
     fn pool(blocks: u32) -> PoolReport {
-        PoolReport { blocks: Blocks(blocks), pool_bytes: 0, available_bytes: 0, step_us: 0 }
+        PoolReport {
+            blocks: Blocks(blocks),
+            pool_bytes: 0,
+            available_bytes: 0,
+            step_us: 0,
+            host_blocks: Blocks(3),
+            swap_time: Micros(7),
+        }
     }
 
     fn agreed(words: &str, blocks: u32) -> Result<Agreed, LimitError> {
@@ -190,6 +206,13 @@ mod tests {
     }
 
     #[test]
+    fn host_memory_follows_the_device_unless_it_is_given() {
+        let bytes = |words: &str, device: &str| warmup_limits(&config(words), &facts(device)).expect("good").host_bytes;
+        assert_eq!((bytes("", "cpu"), bytes("", "cuda:0")), (0, 4 << 30));
+        assert_eq!((bytes("--swap-space 0.5", "cpu"), bytes("--swap-space 0", "cuda:0")), (1 << 29, 0));
+    }
+
+    #[test]
     fn scheduling_words_reach_the_scheduler_of_serve_and_the_others_stay() {
         let words =
             "--scheduling-policy static --max-batch-size 8 --max-queue-tokens 900 --no-prefix-cache --watermark 0.1";
@@ -202,7 +225,8 @@ mod tests {
         let plain = agreed("", 100).expect("room").scheduler;
         let sizes =
             Config { total_blocks: Blocks(100), max_total_tokens: Tokens(2048), eos: vec![2], ..Config::default() };
-        assert_eq!(plain, Config { max_concurrent_requests: Some(128), ..sizes });
+        let host = Config { host_blocks: Blocks(3), swap_time: Micros(7), ..sizes };
+        assert_eq!(plain, Config { max_concurrent_requests: Some(128), ..host });
     }
 
     #[test]

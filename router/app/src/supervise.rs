@@ -128,6 +128,9 @@ pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
     if let Some(method) = config.quantize {
         flag("--quantize", method.into());
     }
+    if let Some(dtype) = config.kv_cache_dtype {
+        flag("--kv-cache-dtype", dtype.into());
+    }
     if config.memory_fraction < 1.0 {
         flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
     }

@@ -94,6 +94,7 @@ async fn engine() -> Engine {
         max_batch_prefill_tokens: Tokens(4096),
         max_total_tokens: None,
         blocks: Some(blocks),
+        host_bytes: 0,
     };
     shard.warmup(&limits).await.expect("warms up");
     let scheduler = Config {

@@ -22,6 +22,8 @@ pub(crate) struct LoadMetrics {
     generated_tokens: Counter,
     preemptions: Counter,
     recomputed_tokens: Counter,
+    swapped_blocks: Counter,
+    host_blocks_used: Gauge,
     prefix_lookups: Counter,
     prefix_hits: Counter,
     evicted_blocks: Counter,
@@ -53,6 +55,8 @@ impl LoadMetrics {
             generated_tokens: table::GENERATED_TOKENS.handle(),
             preemptions: table::PREEMPTIONS.handle(),
             recomputed_tokens: table::RECOMPUTED_TOKENS.handle(),
+            swapped_blocks: table::SWAPPED_BLOCKS.handle(),
+            host_blocks_used: table::HOST_BLOCKS_USED.handle(),
             prefix_lookups: table::PREFIX_LOOKUP_TOKENS.handle(),
             prefix_hits: table::PREFIX_HIT_TOKENS.handle(),
             evicted_blocks: table::PREFIX_EVICTED_BLOCKS.handle(),
@@ -93,6 +97,8 @@ impl LoadMetrics {
         self.generated_tokens.absolute(totals.generated_tokens);
         self.preemptions.absolute(stats.preemptions);
         self.recomputed_tokens.absolute(stats.recomputed_tokens);
+        self.swapped_blocks.absolute(stats.swapped_blocks);
+        self.host_blocks_used.set(f64::from(stats.host_blocks_used.0));
         self.prefix_lookups.absolute(stats.prefix.looked_up_tokens);
         self.prefix_hits.absolute(stats.prefix.hit_tokens);
         self.evicted_blocks.absolute(stats.prefix.evicted_blocks);

@@ -38,6 +38,7 @@ fn decode(step: u64) -> StepPlan {
             row: Row(row),
             position: Tokens(step as u32 - 1),
             blocks: row * TABLE..(row + 1) * TABLE,
+            host_bytes: 0,
         })
         .collect();
     plan

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use headrace_scheduler::{Blocks, Tokens};
+use headrace_scheduler::{Blocks, Micros, Tokens};
 
 use crate::error::ShardError;
 use crate::proto::InfoResponse;
@@ -31,6 +31,8 @@ pub struct WarmupLimits {
     pub max_total_tokens: Option<Tokens>,
     /// `None`: what memory allows.
     pub blocks: Option<Blocks>,
+    /// Host memory of each rank for KV that is swapped out.
+    pub host_bytes: u64,
 }
 
 /// What Warmup agreed: the smallest pool of all ranks.
@@ -40,6 +42,10 @@ pub struct PoolReport {
     pub pool_bytes: u64,
     pub available_bytes: u64,
     pub step_us: u64,
+    /// Blocks of host memory; 0: nothing can be swapped.
+    pub host_blocks: Blocks,
+    /// Of one block, in or out.
+    pub swap_time: Micros,
 }
 
 /// What the ranks say of themselves as one statement.

@@ -30,6 +30,7 @@
 //!     max_batch_prefill_tokens: Tokens(512),
 //!     max_total_tokens: None,
 //!     blocks: None,
+//!     host_bytes: 0,
 //! };
 //! shard.warmup(&limits).await?;
 //! let mut session = shard.open_session().await?;

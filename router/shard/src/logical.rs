@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use headrace_scheduler::Blocks;
+use headrace_scheduler::{Blocks, Micros};
 
 use crate::address::ShardAddress;
 use crate::deadlines::Deadlines;
@@ -111,8 +111,8 @@ async fn all<T>(
 }
 
 impl PoolReport {
-    /// What all ranks can give: the fewest blocks, the least memory, the longest step. Their bytes are those of the rank
-    /// that holds most: one without attention has none.
+    /// What all ranks can give: the fewest blocks, the least memory, the longest step and copy. Their bytes are those of
+    /// the rank that holds most: one without attention has none.
     fn smallest(pools: &[PoolReport]) -> PoolReport {
         let most = |of: fn(&PoolReport) -> u64| pools.iter().map(of).max().unwrap_or(0);
         PoolReport {
@@ -120,6 +120,8 @@ impl PoolReport {
             pool_bytes: most(|pool| pool.pool_bytes),
             available_bytes: pools.iter().map(|pool| pool.available_bytes).min().unwrap_or(0),
             step_us: most(|pool| pool.step_us),
+            host_blocks: pools.iter().map(|pool| pool.host_blocks).min().unwrap_or(Blocks::ZERO),
+            swap_time: pools.iter().map(|pool| pool.swap_time).max().unwrap_or(Micros::ZERO),
         }
     }
 }

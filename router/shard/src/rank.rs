@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use headrace_scheduler::Blocks;
+use headrace_scheduler::{Blocks, Micros};
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
@@ -52,6 +52,7 @@ impl Rank {
             max_batch_prefill_tokens: limits.max_batch_prefill_tokens.0,
             max_total_tokens: limits.max_total_tokens.map_or(0, |tokens| tokens.0),
             num_blocks: limits.blocks.map(|blocks| blocks.0),
+            host_bytes: limits.host_bytes,
         };
         let mut client = self.client();
         let answer = self.call("Warmup", self.deadlines.warmup, client.warmup(request)).await?;
@@ -91,6 +92,8 @@ impl Rank {
             pool_bytes: answer.pool_bytes,
             available_bytes: answer.available_bytes,
             step_us: answer.step_us,
+            host_blocks: Blocks(answer.host_blocks),
+            swap_time: Micros(answer.swap_us),
         })
     }
 

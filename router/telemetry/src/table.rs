@@ -178,6 +178,11 @@ table! {
     .by(&[Label { name: "state", values: Values::Fixed(&["held", "cached", "free"]) }]);
     KV_USAGE: GaugeFamily =
         GaugeFamily::new("headrace_kv_usage_ratio", Ratio, "Share of the KV pool's blocks that requests hold");
+    HOST_BLOCKS_USED: GaugeFamily = GaugeFamily::new(
+        "headrace_host_blocks_used",
+        Blocks,
+        "Blocks of host memory that hold a preempted request's KV (--swap-space)",
+    );
     PROMPT_TOKENS: CounterFamily = CounterFamily::new(
         "headrace_prompt_tokens_total",
         Tokens,
@@ -204,6 +209,11 @@ table! {
     );
     RECOMPUTED_TOKENS: CounterFamily =
         CounterFamily::new("headrace_recomputed_tokens_total", Tokens, "Tokens computed again after a preemption");
+    SWAPPED_BLOCKS: CounterFamily = CounterFamily::new(
+        "headrace_swapped_blocks_total",
+        Blocks,
+        "KV blocks of preempted requests copied to host memory instead, to be copied back",
+    );
     CANCELLATIONS: CounterFamily =
         CounterFamily::new("headrace_cancellations_total", Requests, "Generations cancelled, by cause")
             .by(&[Label { name: "cause", values: Values::Fixed(&["client_left", "slow_reader", "timeout"]) }]);

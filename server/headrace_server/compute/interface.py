@@ -22,6 +22,7 @@ class PoolPlan:
     max_rows: int
     served_positions: int  # of the longest sequence
     max_step_tokens: int  # prompt tokens and decode rows of one step
+    host_blocks: int = 0  # for KV that is swapped out
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,16 @@ class Compute(Protocol):
 
     def copy_blocks(self, pairs: Ints) -> None:
         """Make the second block of each pair [n, 2] a copy of the first. Raises ProtocolError for unknown blocks."""
+        ...
+
+    def swap(self, out: Ints, back: Ints) -> None:
+        """Copy blocks of the pool to host memory, then others back, before anything that is launched later: pairs
+        [n, 2] of the block that is read and the one that is written. Raises ProtocolError for unknown blocks, and for
+        host blocks that hold nothing."""
+        ...
+
+    def swap_us(self) -> int:
+        """Microseconds of copying one block, measured and rounded up; 0 without host blocks. Before the first step."""
         ...
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> Launched:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from headrace_kernels import native
 from headrace_kernels.decoder import Decoder, DecoderWeights, KvLayer, StepInputs, StepOutputs, Times
-from headrace_kernels.kv_cache import kv_cache_shape
+from headrace_kernels.kv_cache import SCALE_BYTES, kv_cache_shape
 from headrace_kernels.memory import huge_zeros
 from headrace_kernels.token_logprobs import token_logprobs
 from headrace_server.batch import Batch, StepRows, build_batch
+from headrace_server.compute.host_blocks import HostBlocks, trial_pairs
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
 from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.layers.rope_scaling import cos_sin_table
@@ -45,15 +46,22 @@ class CpuCompute:
     overlaps = False
     collective: Collective = Alone()  # one call computes all layers: there is no place for a sum over ranks
 
-    def __init__(self, config: ModelConfig, weights: DecoderWeights, block_size: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: DecoderWeights, block_size: int, *, eight_bit_cache: bool = False
+    ) -> None:
         self.config = config
         self.dtype = NAME[weights.dtype]
         self.block_size = block_size
         self.weights = weights
         self.times: Times | None = None  # steps add to it what their operations took
-        self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim)
-        self.kv_bytes_per_token = config.kv_bytes_per_token(np.dtype(ELEMENT[weights.dtype]).itemsize)
+        self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim, int8=eight_bit_cache)
+        self._cache_element = np.int8 if eight_bit_cache else ELEMENT[weights.dtype]
+        self.kv_bytes_per_token = config.kv_bytes_per_token(
+            np.dtype(self._cache_element).itemsize, scale_bytes=SCALE_BYTES if eight_bit_cache else 0
+        )
         self._cache: Sequence[KvLayer] = ()
+        self._host: Sequence[KvLayer] = ()  # of blocks that are swapped out
+        self._host_blocks = HostBlocks(0, 0)
         self.decoder: Decoder | None = None  # from Warmup on
         self._last_token: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -64,25 +72,40 @@ class CpuCompute:
         return 0  # the share leaves room for it
 
     def prepare(self, plan: PoolPlan) -> None:
-        shape = (plan.num_blocks, *self._block_shape[1:])
-        element = ELEMENT[self.weights.dtype]
-        self._cache = [KvLayer(huge_zeros(shape, element), huge_zeros(shape, element)) for _ in self.config.layers]
+        self._cache = self._allocate(plan.num_blocks)
+        self._host = self._allocate(plan.host_blocks)
+        self._host_blocks = HostBlocks(plan.num_blocks, plan.host_blocks)
         table = cos_sin_table(self.config.rope, plan.served_positions)
         self.decoder = Decoder(self.weights, table, self._cache, self.block_size)
         self.decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
         self._last_token = np.zeros(plan.max_rows, np.int64)
 
+    def _allocate(self, num_blocks: int) -> Sequence[KvLayer]:
+        shape, element = (num_blocks, *self._block_shape[1:]), self._cache_element
+        return [KvLayer(huge_zeros(shape, element), huge_zeros(shape, element)) for _ in self.config.layers]
+
     def free_pool(self) -> None:
-        self.decoder, self._cache = None, ()
+        self.decoder, self._cache, self._host = None, (), ()
 
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._cache[0].keys.shape[0] if self._cache else 0)
+        _copy_blocks(self._cache, self._cache, pairs)
+
+    def swap(self, out: Ints, back: Ints) -> None:
+        self._host_blocks.check_out(out)
+        _copy_blocks(self._cache, self._host, out)
+        self._host_blocks.note_out(out)
+        self._host_blocks.check_back(back)
+        _copy_blocks(self._host, self._cache, back)
+
+    def swap_us(self) -> int:
+        pairs = trial_pairs(self._cache[0].keys.shape[0], self._host_blocks.count)
         if len(pairs) == 0:
-            return
-        sources, targets = pairs.T
-        for layer in self._cache:
-            layer.keys[targets] = layer.keys[sources]
-            layer.values[targets] = layer.values[sources]
+            return 0
+        self.swap(pairs, pairs)  # the first time pages are taken
+        began = time.perf_counter_ns()
+        self.swap(pairs, pairs)
+        return -(-(time.perf_counter_ns() - began) // (2000 * len(pairs)))
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "Landed":
         began = time.perf_counter_ns()
@@ -132,3 +155,12 @@ class CpuCompute:
         samples = sample_on_cpu(outputs.logits, sampling, indices, rows.sampling, known=known)
         self._last_token[sampling] = samples.ids
         return samples
+
+
+def _copy_blocks(sources: Sequence[KvLayer], targets: Sequence[KvLayer], pairs: Ints) -> None:
+    if len(pairs) == 0:
+        return
+    of, to = pairs.T
+    for source, target in zip(sources, targets, strict=True):
+        target.keys[to] = source.keys[of]
+        target.values[to] = source.values[of]

@@ -15,6 +15,7 @@ from headrace_server.attention.interface import AttentionBackend, AttentionBatch
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
+from headrace_server.compute.swap_on_torch import HostCache
 from headrace_server.devices.interface import Device, Mark
 from headrace_server.models.llama import Llama
 from headrace_server.prompt_logprobs import AskedChunk
@@ -58,6 +59,7 @@ class TorchCompute:
         self._layers: Sequence[LayerCache] = ()
         self._pointers = torch.empty(0, dtype=torch.int64)  # where each layer's keys and values begin
         self._num_blocks = 0
+        self._host: HostCache | None = None  # blocks that are swapped out
         self._graphs: DecodeGraphs | None = None
         self._last_token = torch.zeros(0, dtype=torch.int64, device=device.torch_device)  # sampled, not yet computed
         self._sampler: Sampler = HostSampler()
@@ -77,6 +79,7 @@ class TorchCompute:
         self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
         self.backend.prepare(plan.max_rows, plan.served_positions)
         self._pointers = cache_pointers(self._caches())
+        self._host = HostCache(self._layers, plan.num_blocks, plan.host_blocks, self._device)
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
         self._sampler = self._new_sampler(plan.max_rows)
@@ -87,7 +90,7 @@ class TorchCompute:
             self._graphs = DecodeGraphs(self._device, self._decode, sizes, width, padding)
 
     def free_pool(self) -> None:
-        self._layers, self._num_blocks, self._graphs = (), 0, None
+        self._layers, self._num_blocks, self._graphs, self._host = (), 0, None, None
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Ints) -> None:
@@ -101,6 +104,16 @@ class TorchCompute:
 
     def relieve(self) -> None:
         self._device.relieve()
+
+    @torch.inference_mode()
+    def swap(self, out: Ints, back: Ints) -> None:
+        assert self._host is not None, "steps come after Warmup"
+        self._host.swap(out, back)
+
+    @torch.inference_mode()
+    def swap_us(self) -> int:
+        assert self._host is not None, "steps come after Warmup"
+        return self._host.swap_us()
 
     @torch.inference_mode()
     def rehearse(self) -> None:

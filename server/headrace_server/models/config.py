@@ -51,7 +51,8 @@ class ModelConfig:
         """Longest sequence the position embedding is made for, tokens."""
         return self.rope.max_positions
 
-    def kv_bytes_per_token(self, element_size: int, num_kv_heads: int | None = None) -> int:
-        """Bytes that one token takes in the caches of all layers, where heads are padded; of some of the heads only."""
+    def kv_bytes_per_token(self, element_size: int, num_kv_heads: int | None = None, scale_bytes: int = 0) -> int:
+        """Bytes that one token takes in the caches of all layers, where heads are padded and may have a scale each; of
+        some of the heads only."""
         heads = self.num_kv_heads if num_kv_heads is None else num_kv_heads
-        return 2 * len(self.layers) * heads * padded_head_dim(self.head_dim) * element_size
+        return 2 * len(self.layers) * heads * (padded_head_dim(self.head_dim) * element_size + scale_bytes)

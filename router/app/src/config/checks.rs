@@ -15,8 +15,8 @@ use super::{Batching, ConfigError, HttpConfig, LogConfig, RequestLimits, Rope, S
 use crate::flags::scheduling::{Policy, SchedulingFlags};
 use crate::flags::variables::Idle;
 use crate::flags::{
-    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, OppositeFlags, Origins, ProcessFlags, Quantize, RopeScaling,
-    SurfaceFlags, TelemetryFlags, Verdict,
+    BatchingFlags, FakeFlags, HttpFlags, LimitFlags, MemoryFlags, OppositeFlags, Origins, ProcessFlags, Quantize,
+    RopeScaling, SurfaceFlags, TelemetryFlags, Verdict,
 };
 
 /// `sun_path` of a Unix socket's address, less the closing zero: Linux has 108, macOS 104.
@@ -132,6 +132,7 @@ pub fn socket_path_fits(prefix: Option<&Path>) -> Result<(), ConfigError> {
 pub struct ServiceFlags {
     pub limits: LimitFlags,
     pub batching: BatchingFlags,
+    pub memory: MemoryFlags,
     pub scheduling: SchedulingFlags,
     pub http: HttpFlags,
     pub telemetry: TelemetryFlags,
@@ -139,7 +140,7 @@ pub struct ServiceFlags {
 }
 
 pub fn service(flags: ServiceFlags, mut warnings: Vec<String>) -> Result<ServiceConfig, ConfigError> {
-    let ServiceFlags { limits, batching, scheduling, http, telemetry, process } = flags;
+    let ServiceFlags { limits, batching, memory, scheduling, http, telemetry, process } = flags;
     at_least_one("--step-timeout", Some(process.step_timeout.min(1) as u32))?;
     let limits = request_limits(&limits)?;
     warnings.extend(self::scheduling(&scheduling, &batching)?);
@@ -148,6 +149,7 @@ pub fn service(flags: ServiceFlags, mut warnings: Vec<String>) -> Result<Service
     Ok(ServiceConfig {
         limits,
         batching,
+        swap_bytes: memory.swap_space,
         scheduling,
         http: self::http(http)?,
         telemetry: self::telemetry(telemetry)?,

@@ -81,6 +81,8 @@ pub struct ShardConfig {
     pub dtype: Dtype,
     /// `None`: weights have the type `dtype`.
     pub quantize: Option<&'static str>,
+    /// `None`: cached keys and values have the type `dtype`.
+    pub kv_cache_dtype: Option<&'static str>,
     pub device: Device,
     pub attention_backend: AttentionBackend,
     pub block_size: Option<Tokens>,
@@ -124,6 +126,8 @@ pub enum Shards {
 pub struct ServiceConfig {
     pub limits: RequestLimits,
     pub batching: Batching,
+    /// Host memory of each shard for swapped KV, bytes. `None`: by the shard's device.
+    pub swap_bytes: Option<u64>,
     /// Each value is in its range; `defaults` puts them onto the sizes that are settled there.
     pub scheduling: SchedulingFlags,
     pub http: HttpConfig,
@@ -245,6 +249,7 @@ fn check_serve(
     let service = ServiceFlags {
         limits: flags.limits,
         batching: flags.batching,
+        memory: flags.memory,
         scheduling,
         http: flags.http,
         telemetry: flags.telemetry,
@@ -287,6 +292,7 @@ fn model_and_shard(
         python: shard.python,
         dtype: shard.dtype,
         quantize: shard.quantize.and_then(Quantize::name),
+        kv_cache_dtype: shard.kv_cache_dtype.name(),
         device: shard.device,
         attention_backend: shard.attention_backend,
         block_size: shard.block_size.map(Tokens),
@@ -312,6 +318,7 @@ fn check_router(flags: RouterFlags, origins: &Origins, idle: &[Idle]) -> Result<
     let service = ServiceFlags {
         limits: flags.limits,
         batching: flags.batching,
+        memory: flags.memory,
         scheduling,
         http: flags.http,
         telemetry: flags.telemetry,

@@ -187,6 +187,16 @@ fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
 }
 
 #[test]
+fn the_cache_has_the_type_that_is_asked_for_by_any_of_its_names() {
+    let names = [("auto", None), ("int8", Some("int8")), ("fp8_e5m2", Some("fp8_e5m2"))];
+    let e4m3 = ["fp8_e4m3fn", "fp8_e4m3", "fp8"].map(|word| (word, Some("fp8_e4m3fn")));
+    for (word, name) in names.into_iter().chain(e4m3) {
+        assert_eq!(serve(&format!("--kv-cache-dtype {word}")).shard.kv_cache_dtype, name, "{word}");
+    }
+    assert_eq!(serve("").shard.kv_cache_dtype, None);
+}
+
+#[test]
 fn ranks_are_as_many_as_was_said_in_any_servers_words() {
     for (words, ranks) in [("--num-shard 2 --device cpu", 2), ("-tp 4 --device cpu", 4), ("--device cpu", 1)] {
         let config = serve(words);

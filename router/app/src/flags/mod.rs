@@ -41,7 +41,7 @@ use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
 pub use serve::{AttentionBackend, Device, Dtype, ModelFlags, Quantize, RopeScaling, ServeFlags, ShardFlags};
-pub use shared::{BatchingFlags, HttpFlags, LimitFlags, ProcessFlags};
+pub use shared::{BatchingFlags, HttpFlags, LimitFlags, MemoryFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use surface::SurfaceFlags;
 pub use telemetry::TelemetryFlags;

@@ -7,7 +7,8 @@ use clap::builder::BoolishValueParser;
 use headrace_shard::ShardAddress;
 
 use super::{
-    BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, OppositeFlags, ProcessFlags, SchedulingFlags, TelemetryFlags,
+    BatchingFlags, ForeignFlags, HttpFlags, LimitFlags, MemoryFlags, OppositeFlags, ProcessFlags, SchedulingFlags,
+    TelemetryFlags,
 };
 
 #[derive(Debug, Args)]
@@ -20,6 +21,8 @@ pub struct RouterFlags {
     pub limits: LimitFlags,
     #[command(flatten)]
     pub batching: BatchingFlags,
+    #[command(flatten)]
+    pub memory: MemoryFlags,
     #[command(flatten)]
     pub scheduling: SchedulingFlags,
     #[command(flatten)]

@@ -74,6 +74,17 @@ pub struct BatchingFlags {
     pub debug_preempt_once_seed: Option<u64>,
 }
 
+/// What shards may take of memory beside weights and KV pool.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shard")]
+pub struct MemoryFlags {
+    /// GiB of host memory of each shard for the KV of preempted requests: copied there and back, where that is quicker
+    /// than computing it again, which the shard measures at its start. A GPU's is taken at once and stays in memory; on
+    /// a CPU the pool itself may as well be larger. 0: none. Default: 4 on a GPU, 0 on a CPU.
+    #[arg(long, env, value_name = "GIB", value_parser = numbers::gibibytes)]
+    pub swap_space: Option<u64>,
+}
+
 /// Where and how to listen.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "HTTP")]

@@ -27,6 +27,7 @@ impl World {
             max_batch_prefill_tokens: Tokens(64),
             max_total_tokens: None,
             blocks: None,
+            host_bytes: 0,
         };
         let pool = shard.warmup(&limits).await.expect("a fake's pool");
         let scheduler = SchedulerConfig {

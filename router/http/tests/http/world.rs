@@ -103,6 +103,7 @@ impl World {
             max_batch_prefill_tokens: Tokens(64),
             max_total_tokens: Some(Tokens(setup.limits.max_total_tokens)),
             blocks: None,
+            host_bytes: 0,
         };
         let pool = logical.warmup(&limits).await.unwrap();
         let config = Config {

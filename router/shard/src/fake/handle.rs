@@ -17,6 +17,14 @@ pub struct FakeHandle {
     prefilled: Arc<AtomicU64>,
 }
 
+/// What Warmup agreed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    pub(super) blocks: Blocks,
+    pub(super) host_blocks: Blocks,
+    pub(super) max_batch_size: u32,
+}
+
 /// What the handle sets and sessions watch.
 #[derive(Debug)]
 pub(super) struct Controls {
@@ -28,8 +36,8 @@ pub(super) struct Controls {
     pub(super) ending: &'static str,
     /// What memory allows.
     offered: Blocks,
-    /// The pool and the batch size that Warmup agreed.
-    pub(super) pool: Option<(Blocks, u32)>,
+    /// `None`: Warmup is due.
+    pub(super) pool: Option<Pool>,
     failing_rows: Vec<Row>,
     /// How the next steps fail, one after the other.
     failing_steps: VecDeque<StepFailure>,
@@ -144,12 +152,12 @@ impl FakeHandle {
         self.controls.borrow().offered
     }
 
-    pub(super) fn warm(&self, blocks: Blocks, max_batch_size: u32) {
-        self.controls.send_modify(|controls| controls.pool = Some((blocks, max_batch_size)));
+    pub(super) fn warm(&self, pool: Pool) {
+        self.controls.send_modify(|controls| controls.pool = Some(pool));
     }
 
-    /// Ends every older session and counts a new one: its number, its pool and its batch size.
-    pub(super) fn open(&self) -> Result<(u64, Blocks, u32), ShardError> {
+    /// Ends every older session and counts a new one: its number and its pool.
+    pub(super) fn open(&self) -> Result<(u64, Pool), ShardError> {
         let mut opened = Err(ShardError::Refused {
             rank: 0,
             call: "a session",
@@ -158,9 +166,9 @@ impl FakeHandle {
         self.controls.send_modify(|controls| {
             if let Err(error) = controls.check_alive() {
                 opened = Err(error);
-            } else if let Some((blocks, max_batch_size)) = controls.pool {
+            } else if let Some(pool) = controls.pool {
                 controls.supersede("a newer session was opened");
-                opened = Ok((controls.newest, blocks, max_batch_size));
+                opened = Ok((controls.newest, pool));
             }
         });
         opened

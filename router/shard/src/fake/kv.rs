@@ -3,19 +3,24 @@
 //! So it can tell whether a row still finds its own past in the blocks it names: a block that was freed too early and
 //! given to another row holds the digest of another history. Equal prefixes have equal digests, so sharing them is fine.
 
-use headrace_scheduler::{BlockCopy, BlockId, Blocks, Tokens};
+use std::ops::Range;
+
+use headrace_scheduler::{BlockCopy, BlockId, Blocks, SwapIn, SwapOut, Tokens};
 
 #[derive(Debug)]
 pub(super) struct KvCache {
     block_size: usize,
     slots: Vec<u64>,
+    /// The same of host memory.
+    host: Vec<u64>,
 }
 
 impl KvCache {
     /// An empty one. The memory is zeroed lazily by the operating system.
-    pub(super) fn new(blocks: Blocks, block_size: Tokens) -> Self {
+    pub(super) fn new(blocks: Blocks, host_blocks: Blocks, block_size: Tokens) -> Self {
         let block_size = block_size.0 as usize;
-        Self { block_size, slots: vec![0; blocks.0 as usize * block_size] }
+        let empty = |blocks: Blocks| vec![0; blocks.0 as usize * block_size];
+        Self { block_size, slots: empty(blocks), host: empty(host_blocks) }
     }
 
     /// Is this table long enough for `end` positions, and does the pool have its blocks?
@@ -60,11 +65,36 @@ impl KvCache {
         self.check(table, history, start - 1)
     }
 
+    /// Copies blocks to host memory, then others back, before anything else of a step.
+    pub(super) fn swap(&mut self, out: &[SwapOut], back: &[SwapIn]) -> Result<(), String> {
+        let pairs = out.iter().map(|swap| (swap.block, swap.host));
+        let size = self.block_size;
+        for (block, host) in pairs.chain(back.iter().map(|swap| (swap.block, swap.host))) {
+            if self.place(block.0).end > self.slots.len() || self.place(host.0).end > self.host.len() {
+                let (blocks, hosts) = (self.slots.len() / size, self.host.len() / size);
+                return Err(format!("swaps block {block} and host block {host} of a pool of {blocks} and {hosts}"));
+            }
+        }
+        for swap in out {
+            let (from, to) = (self.place(swap.block.0), self.place(swap.host.0));
+            self.host[to].copy_from_slice(&self.slots[from]);
+        }
+        for swap in back {
+            let (from, to) = (self.place(swap.host.0), self.place(swap.block.0));
+            self.slots[to].copy_from_slice(&self.host[from]);
+        }
+        Ok(())
+    }
+
+    /// The slots of a block, of the pool or of host memory.
+    fn place(&self, block: u32) -> Range<usize> {
+        block as usize * self.block_size..(block as usize + 1) * self.block_size
+    }
+
     /// Copies blocks, before anything of a step is computed.
     pub(super) fn copy(&mut self, copies: &[BlockCopy]) -> Result<(), String> {
         for copy in copies {
-            let place = |block: BlockId| block.0 as usize * self.block_size..(block.0 as usize + 1) * self.block_size;
-            let (from, to) = (place(copy.from), place(copy.to));
+            let (from, to) = (self.place(copy.from.0), self.place(copy.to.0));
             if from.end.max(to.end) > self.slots.len() {
                 return Err(format!("copies block {} to {}, which the pool does not have", copy.from, copy.to));
             }

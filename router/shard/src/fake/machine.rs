@@ -3,9 +3,9 @@
 //! A claim that does not hold is a *violation*: the whole step fails with a sentence that starts with
 //! "violation", and its rows fail in every later step until they are given away, as the protocol says of failed steps.
 
-use headrace_scheduler::{Admission, BlockId, Blocks, Chunk, Decode, Epoch, Row, StepPlan};
+use headrace_scheduler::{Admission, BlockId, Chunk, Decode, Epoch, Row, StepPlan};
 
-use super::handle::{Failures, StepFailure};
+use super::handle::{Failures, Pool, StepFailure};
 use super::kv::KvCache;
 use super::tokens::{EMPTY, TokenRule, fold, logprob, position_logprob, top};
 use crate::facts::ShardFacts;
@@ -45,13 +45,13 @@ struct RowState {
 }
 
 impl Machine {
-    pub(super) fn new(facts: &ShardFacts, rule: TokenRule, blocks: Blocks, max_batch_size: u32) -> Self {
+    pub(super) fn new(facts: &ShardFacts, rule: TokenRule, pool: Pool) -> Self {
         Self {
             rule,
             vocab_size: facts.vocab_size,
             max_positions: facts.max_positions.0 as usize,
-            rows: (0..max_batch_size).map(|_| RowState::default()).collect(),
-            kv: KvCache::new(blocks, facts.block_size),
+            rows: (0..pool.max_batch_size).map(|_| RowState::default()).collect(),
+            kv: KvCache::new(pool.blocks, pool.host_blocks, facts.block_size),
             newest: Epoch(0),
             pending: None,
         }
@@ -83,10 +83,13 @@ impl Machine {
             timing: StepTiming::default(),
         };
         let injected = failures.step.map_or(Ok(()), |kind| Err(kind.sentence().into()));
+        // Whose KV leaves is in no row of this step: it leaves even if the step fails.
+        let swapped = self.kv.swap(&plan.swaps_out, &plan.swaps_in);
         let outcome = self
             .admit(plan, sampling)
             .and(injected)
             .and_then(|()| self.check_filters())
+            .and(swapped)
             .and_then(|()| self.kv.copy(&plan.copies))
             .and_then(|()| self.compute(plan, failures, &mut result));
         if let Err(reason) = outcome {

@@ -16,7 +16,7 @@ mod machine;
 mod session;
 mod tokens;
 
-use headrace_scheduler::{Blocks, TokenId, Tokens};
+use headrace_scheduler::{Blocks, Micros, TokenId, Tokens};
 
 use crate::deadlines::Deadlines;
 use crate::error::ShardError;
@@ -24,6 +24,7 @@ use crate::facts::{PoolReport, ShardFacts, WarmupLimits};
 
 pub use cost::CostModel;
 pub use handle::FakeHandle;
+use handle::Pool;
 pub(crate) use session::FakeSession;
 pub use tokens::{EosRule, TokenRule};
 
@@ -142,13 +143,16 @@ impl FakeShard {
             let reason = format!("a pool of {blocks} blocks was asked for, memory allows {offered}");
             return Err(ShardError::Refused { rank: 0, call: "Warmup", reason });
         }
-        self.handle.warm(blocks, limits.max_batch_size);
         let block_bytes = self.facts.kv_bytes_per_token * u64::from(self.facts.block_size.0);
+        let host_blocks = Blocks(u32::try_from(limits.host_bytes / block_bytes).unwrap_or(u32::MAX));
+        self.handle.warm(Pool { blocks, host_blocks, max_batch_size: limits.max_batch_size });
         Ok(PoolReport {
             blocks,
             pool_bytes: u64::from(blocks.0) * block_bytes,
             available_bytes: u64::from(offered.0) * block_bytes,
             step_us: self.cost.of(limits.max_batch_prefill_tokens.0, 1).as_micros() as u64,
+            host_blocks,
+            swap_time: Micros::ZERO,
         })
     }
 

@@ -45,9 +45,9 @@ struct UnderWay {
 
 impl FakeSession {
     pub(super) fn open(shard: &FakeShard) -> Result<Self, ShardError> {
-        let (number, blocks, max_batch_size) = shard.handle.open()?;
+        let (number, pool) = shard.handle.open()?;
         Ok(Self {
-            machine: Machine::new(&shard.facts, shard.rule.clone(), blocks, max_batch_size),
+            machine: Machine::new(&shard.facts, shard.rule.clone(), pool),
             cost: shard.cost,
             limit: shard.deadlines.step,
             number,

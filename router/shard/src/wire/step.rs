@@ -26,10 +26,6 @@ pub(crate) fn encode_step(
     plan: &StepPlan,
     sampling: &[Sampling],
 ) -> Result<(StepKind, Bytes), ShardError> {
-    if !(plan.swaps_out.is_empty() && plan.swaps_in.is_empty()) {
-        let reason = format!("step {} swaps blocks, and shards of this version offer no host memory", plan.step);
-        return Err(ShardError::Misuse { reason });
-    }
     let (kind, bytes) = if plan.chunks.is_empty() {
         (StepKind::Decode, decode_step(sequence, plan)?.encode_to_vec())
     } else {
@@ -67,6 +63,7 @@ fn prefill_step(sequence: u64, plan: &StepPlan, sampling: &[Sampling]) -> Result
         decode_rows: decode_rows(plan),
         tables: Some(block_tables(plan)?),
         copies: pack_u32(plan.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0])),
+        swaps: swaps(plan),
     })
 }
 
@@ -76,6 +73,16 @@ fn decode_step(sequence: u64, plan: &StepPlan) -> Result<proto::DecodeStep, Shar
         step: plan.step.0,
         decode_rows: decode_rows(plan),
         tables: Some(block_tables(plan)?),
+        swaps: swaps(plan),
+    })
+}
+
+/// `None` for the usual step, which swaps nothing.
+fn swaps(plan: &StepPlan) -> Option<proto::Swaps> {
+    let any = !(plan.swaps_out.is_empty() && plan.swaps_in.is_empty());
+    any.then(|| proto::Swaps {
+        out: pack_u32(plan.swaps_out.iter().flat_map(|swap| [swap.block.0, swap.host.0])),
+        back: pack_u32(plan.swaps_in.iter().flat_map(|swap| [swap.host.0, swap.block.0])),
     })
 }
 

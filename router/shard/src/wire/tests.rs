@@ -1,7 +1,9 @@
 //! What goes over the wire comes back unchanged, and nothing that comes from there can panic.
 
 use bytes::Bytes;
-use headrace_scheduler::{Admission, BlockId, Chunk, Decode, Epoch, RequestId, Row, StepId, StepPlan, Tokens};
+use headrace_scheduler::{
+    Admission, BlockId, Chunk, Decode, Epoch, HostBlock, RequestId, Row, StepId, StepPlan, SwapIn, SwapOut, Tokens,
+};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -140,6 +142,27 @@ proptest! {
         let tables = tables.expect("tables are always sent");
         prop_assert_eq!(words(&tables.lengths), in_wire_order().map(|r| r.table.len() as u32).collect::<Vec<_>>());
         prop_assert_eq!(words(&tables.blocks), in_wire_order().flat_map(|r| r.table.clone()).collect::<Vec<_>>());
+    }
+
+    /// On either stream; a step that swaps nothing says nothing of it.
+    #[test]
+    fn swaps_survive_the_wire(
+        row in any_row(),
+        out in prop::collection::vec(any::<(u32, u32)>(), 0..5),
+        back in prop::collection::vec(any::<(u32, u32)>(), 0..5),
+    ) {
+        let (mut plan, sampling) = plan_of(&[row]);
+        plan.swaps_out.extend(out.iter().map(|&(block, host)| SwapOut { block: BlockId(block), host: HostBlock(host) }));
+        plan.swaps_in.extend(back.iter().map(|&(host, block)| SwapIn { host: HostBlock(host), block: BlockId(block) }));
+        let (kind, bytes) = encode_step(1, &plan, &sampling).expect("a sendable plan");
+        let swaps = match kind {
+            StepKind::Prefill => proto::PrefillStep::decode(bytes).expect("a PrefillStep").swaps,
+            StepKind::Decode => proto::DecodeStep::decode(bytes).expect("a DecodeStep").swaps,
+        };
+        prop_assert_eq!(swaps.is_none(), out.is_empty() && back.is_empty());
+        let swaps = swaps.unwrap_or_default();
+        let flat = |pairs: &[(u32, u32)]| pairs.iter().flat_map(|&(from, to)| [from, to]).collect::<Vec<_>>();
+        prop_assert_eq!((words(&swaps.out), words(&swaps.back)), (flat(&out), flat(&back)));
     }
 
     #[test]

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use crate::test_shard::{TestShard, info};
 use crate::{connect_to, connected, deadlines};
-use headrace_scheduler::{Blocks, Tokens};
+use headrace_scheduler::{Blocks, Micros, Tokens};
 use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError, WarmupLimits};
 
-const LIMITS: WarmupLimits =
-    WarmupLimits { max_batch_size: 8, max_batch_prefill_tokens: Tokens(512), max_total_tokens: None, blocks: None };
+const LIMITS: WarmupLimits = WarmupLimits {
+    max_batch_size: 8,
+    max_batch_prefill_tokens: Tokens(512),
+    max_total_tokens: None,
+    blocks: None,
+    host_bytes: 0,
+};
 
 #[tokio::test]
 async fn facts_of_one_rank_are_what_it_says() {
@@ -100,6 +105,17 @@ async fn equal_pools_are_agreed_in_one_round() {
     assert_eq!(logical.warmup(&LIMITS).await.unwrap().blocks, Blocks(100));
     let requests = shards[0].settings.warmups();
     assert_eq!((requests.len(), requests[0].max_batch_size, requests[0].max_batch_prefill_tokens), (1, 8, 512));
+}
+
+#[tokio::test]
+async fn host_memory_is_asked_of_every_rank_and_the_slowest_and_smallest_counts() {
+    let (shards, logical) = connected(2).await;
+    let limits = WarmupLimits { host_bytes: 5000, ..LIMITS };
+    shards[0].settings.change(|unary| (unary.host_blocks, unary.swap_us) = (9, 30));
+    shards[1].settings.change(|unary| (unary.host_blocks, unary.swap_us) = (8, 20));
+    let report = logical.warmup(&limits).await.unwrap();
+    assert_eq!((report.host_blocks, report.swap_time), (Blocks(8), Micros(30)));
+    assert!(shards.iter().all(|shard| shard.settings.warmups()[0].host_bytes == 5000));
 }
 
 #[tokio::test]

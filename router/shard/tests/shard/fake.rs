@@ -4,15 +4,20 @@ use std::time::Duration;
 
 use crate::plans::{With, decode, plan, prefill};
 use futures::FutureExt;
-use headrace_scheduler::{BlockId, Blocks, Epoch, Row, StepPlan, Tokens};
+use headrace_scheduler::{BlockId, Blocks, Epoch, HostBlock, Row, StepPlan, SwapIn, SwapOut, Tokens};
 use headrace_shard::{
     CostModel, Deadlines, EosRule, FakeShard, LogicalShard, Sampling, Session, ShardError, StepResult, TokenRule,
     WarmupLimits,
 };
 use tokio::time::Instant;
 
-const LIMITS: WarmupLimits =
-    WarmupLimits { max_batch_size: 8, max_batch_prefill_tokens: Tokens(512), max_total_tokens: None, blocks: None };
+const LIMITS: WarmupLimits = WarmupLimits {
+    max_batch_size: 8,
+    max_batch_prefill_tokens: Tokens(512),
+    max_total_tokens: None,
+    blocks: None,
+    host_bytes: 0,
+};
 
 async fn open(fake: &FakeShard) -> Session {
     let shard = LogicalShard::fake(fake.clone());
@@ -286,6 +291,39 @@ async fn the_pool_is_what_memory_allows_but_no_more_than_a_full_batch_could_fill
     let large = WarmupLimits { blocks: Some(Blocks(51)), ..LIMITS };
     let error = shard.warmup(&large).await.unwrap_err().to_string();
     assert!(error.contains("51 blocks") && error.contains("allows 50"), "{error}");
+}
+
+/// Row 0's blocks go to host memory, row 1 writes over them, and row 0's tokens come back in blocks of row 2.
+#[tokio::test]
+async fn kv_that_was_swapped_out_and_in_again_is_still_there() {
+    let shard = LogicalShard::fake(FakeShard::new());
+    let two_blocks = 2 * 32 * 1024;
+    let report = shard.warmup(&WarmupLimits { host_bytes: two_blocks + 1, ..LIMITS }).await.unwrap();
+    assert_eq!(report.host_blocks, Blocks(2));
+    for (hosts, lost) in [([1, 0], false), ([0, 1], true)] {
+        let mut session = shard.open_session().await.unwrap();
+        assert_eq!(run(&mut session, &prefill(1, 0, 1, &[5; 40])).await.error, None);
+        let mut over = plan(2).admit(1, 2, &[6; 40]).chunk(1, 0, 40, true);
+        over.blocks[..2].copy_from_slice(&[BlockId(0), BlockId(1)]);
+        over.swaps_out
+            .extend((0..).zip([1, 0]).map(|(block, host)| SwapOut { block: BlockId(block), host: HostBlock(host) }));
+        assert_eq!(run(&mut session, &over).await.error, None);
+        let mut back = plan(3).admit(2, 3, &[5; 41]).chunk(2, 40, 1, true);
+        back.admitted[0].computed = Tokens(40);
+        back.swaps_in
+            .extend((8..).zip(hosts).map(|(block, host)| SwapIn { host: HostBlock(host), block: BlockId(block) }));
+        assert_eq!(run(&mut session, &back).await.error.is_some(), lost);
+    }
+}
+
+#[tokio::test]
+async fn a_swap_of_a_block_that_is_not_there_fails_the_step() {
+    let mut session = open(&FakeShard::new()).await;
+    let mut step = prefill(1, 0, 1, &[5]);
+    step.swaps_out.push(SwapOut { block: BlockId(0), host: HostBlock(0) });
+    session.send_step(&step, &[Sampling::greedy()]).unwrap();
+    let error = session.next_result().await.unwrap().error.expect("no host memory");
+    assert!(error.sentence.contains("swaps block 0 and host block 0 of a pool of 1024 and 0"), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

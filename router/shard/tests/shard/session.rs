@@ -118,8 +118,13 @@ async fn a_prefill_carries_everything_the_shard_must_know() {
     messages.sort_by_key(|message| matches!(message, Message::Prefill(_)));
     let tables =
         |lengths: &[u32], blocks: &[u32]| Some(proto::BlockTables { lengths: packed(lengths), blocks: packed(blocks) });
-    let decode_message =
-        proto::DecodeStep { sequence: 1, step: 1, decode_rows: packed(&[0]), tables: tables(&[4], &[0, 1, 2, 3]) };
+    let decode_message = proto::DecodeStep {
+        sequence: 1,
+        step: 1,
+        decode_rows: packed(&[0]),
+        tables: tables(&[4], &[0, 1, 2, 3]),
+        swaps: None,
+    };
     let prefill_message = proto::PrefillStep {
         sequence: 2,
         step: 2,
@@ -144,6 +149,7 @@ async fn a_prefill_carries_everything_the_shard_must_know() {
         decode_rows: packed(&[0]),
         tables: tables(&[4, 4, 4], &[8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3]),
         copies: packed(&[3, 8]),
+        swaps: None,
     };
     assert_eq!(messages, [Message::Decode(decode_message), Message::Prefill(prefill_message)]);
 }

@@ -33,6 +33,8 @@ pub struct Unary {
     pub info: proto::InfoResponse,
     /// Blocks that Warmup offers when asked for no number.
     pub blocks: u32,
+    pub host_blocks: u32,
+    pub swap_us: u64,
     pub warmups: Vec<proto::WarmupRequest>,
 }
 
@@ -89,7 +91,8 @@ impl TestShard {
 
     fn start(info: proto::InfoResponse, address: impl FnOnce(&std::path::Path) -> ShardAddress) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings = Settings(Arc::new(Mutex::new(Unary { info, blocks: 100, warmups: vec![] })));
+        let settings =
+            Settings(Arc::new(Mutex::new(Unary { info, blocks: 100, host_blocks: 0, swap_us: 0, warmups: vec![] })));
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let service = Service { settings: settings.clone(), arrived };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -271,7 +274,14 @@ impl Shard for Service {
         if num_blocks > unary.blocks {
             return Err(Status::failed_precondition(format!("{num_blocks} blocks asked, {} fit", unary.blocks)));
         }
-        Ok(Response::new(proto::WarmupResponse { num_blocks, pool_bytes: 7, available_bytes: 9, step_us: 11 }))
+        Ok(Response::new(proto::WarmupResponse {
+            num_blocks,
+            pool_bytes: 7,
+            available_bytes: 9,
+            step_us: 11,
+            host_blocks: unary.host_blocks,
+            swap_us: unary.swap_us,
+        }))
     }
 
     async fn health(&self, _: Request<proto::HealthRequest>) -> Result<Response<proto::HealthResponse>, Status> {

@@ -12,7 +12,6 @@ const NO_NGROK: Verdict = NoEffect("no tunnel is opened; run one beside the serv
 #[rustfmt::skip]
 pub const FLAGS: &[Foreign] = &[
     row("speculate", "SPECULATE", Value, NoEffect("tokens are computed one by one; the answers are the same")).unless(&["0"]),
-    row("kv-cache-dtype", "KV_CACHE_DTYPE", Value, NoEffect("the KV cache has the type of --dtype")).unless(&["auto"]),
     row("lora-adapters", "LORA_ADAPTERS", Value, NoEffect("no adapters are loaded, and a request that names one is refused")),
     row("trust-remote-code", "TRUST_REMOTE_CODE", Toggle, NoEffect("no code of a model repository is ever run")),
     row("disable-custom-kernels", "DISABLE_CUSTOM_KERNELS", Switch, NoEffect("the shard picks its kernels by device")),

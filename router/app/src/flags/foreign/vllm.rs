@@ -22,7 +22,7 @@ const NO_IMAGES: Verdict = NoEffect("this version takes text only");
 const NO_TOOLS: Verdict = NoEffect("tool calls are not parsed in this version");
 const NO_REASONING: Verdict = NoEffect("reasoning is part of the text in this version");
 const NO_SWAP: Verdict =
-    NoEffect("what a preempted request had computed is computed again, never swapped to host memory");
+    NoEffect("KV of a preempted request is swapped where that is quicker than computing it again, see --swap-space");
 const NO_OFFLOAD: Verdict = NoEffect("weights and KV cache stay on the device");
 const OWN_SCHEDULER: Verdict = NoEffect("the scheduler decides by --max-batch-prefill-tokens and --target-itl-ms");
 const OWN_KERNELS: Verdict = NoEffect("the shard picks its kernels by device");
@@ -89,7 +89,6 @@ pub const FLAGS: &[Foreign] = &[
     row("kv-events-config", Value, ONE_SHARD),
     row("ec-transfer-config", Value, ONE_SHARD),
     // Memory.
-    row("swap-space", Value, NO_SWAP).unless(&["0", "0.0"]),
     row("cpu-offload-gb", Value, NO_OFFLOAD).unless(&["0", "0.0"]),
     row("kv-offloading-size", Value, NO_OFFLOAD),
     row("kv-offloading-backend", Value, NO_OFFLOAD),

@@ -42,6 +42,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             blocks: Blocks(1000),
+            host_bytes: 0,
             max_batch_size: 64,
             max_batch_prefill_tokens: Tokens(256),
             max_concurrent_requests: None,
