@@ -22,6 +22,8 @@ from headrace_server.models.split import Split
 from headrace_server.runner import Runner
 
 if TYPE_CHECKING:
+    import torch
+
     from headrace_server.compute.on_torch import TorchCompute
     from headrace_server.weights.safetensors import Checkpoint
 
@@ -83,13 +85,10 @@ def on_torch(
         raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
     if flags.kv_cache_dtype == "int8" and device_name != "cpu":
         raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
-    if flags.kv_cache_dtype is not None and device_name == "cpu":
+    interpreted = flags.attention_backend == "triton"
+    if flags.kv_cache_dtype is not None and device_name == "cpu" and not interpreted:
         why_not = _why_not_quantized(flags, config, dtype_name)
         raise ConfigError(f"--kv-cache-dtype {flags.kv_cache_dtype}: {why_not}")
-    if flags.kv_cache_dtype is not None:
-        LOGGER.warning(
-            "--kv-cache-dtype %s has no effect: on a GPU the KV cache has the type of --dtype", flags.kv_cache_dtype
-        )
     import torch
 
     from headrace_server.devices.host import HostDevice
@@ -123,13 +122,20 @@ def torch_compute(
     split = Split.of(config, collective.rank, collective.world_size)
     heads = HeadCounts(len(split.query_heads), len(split.kv_heads), config.head_dim)
     block_size = _block_size(flags, config, place.type)
-    backend = attention_backend(flags.attention_backend, heads, block_size, place, checkpoint.dtype)
+    cache_dtype = _torch_cache_dtype(flags.kv_cache_dtype) or checkpoint.dtype
+    backend = attention_backend(flags.attention_backend, heads, block_size, place, checkpoint.dtype, cache_dtype)
     LOGGER.info("attention by %s", backend.name)
     method = quantization_method(config.quantization, flags.quantize, place)
     model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
     return TorchCompute(
-        model, backend, checkpoint.dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs)
+        model, backend, checkpoint.dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs, cache_dtype)
     )
+
+
+def _torch_cache_dtype(name: str | None) -> "torch.dtype | None":
+    import torch
+
+    return {"fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}.get(name or "")
 
 
 def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collective:

@@ -5,6 +5,7 @@ from shard_world import BLOCK_SIZE, World, load, random_tokens
 from tiny_models import save
 
 from headrace_kernels.backends import preferring
+from headrace_server.sampling.parameters import SamplingParameters
 
 TRITON = ("--attention-backend", "triton", "--device", "cpu")
 
@@ -46,3 +47,17 @@ def test_the_embedded_model_gives_the_same_tokens(embedded):
     with preferring("triton"):
         interpreted = answers(embedded, *TRITON, **asked)
     assert interpreted == answers(embedded, **asked)
+
+
+@pytest.mark.parametrize("cache", ["fp8_e4m3fn", "fp8_e5m2"])
+def test_an_8_bit_cache_takes_half_the_bytes_of_16_and_says_nearly_the_same(cache, tmp_path):
+    directory = save("Llama", tmp_path).directory
+    runner = load(directory, *TRITON, "--kv-cache-dtype", cache)
+    assert runner.compute.kv_bytes_per_token == load(directory, *TRITON).compute.kv_bytes_per_token // 4
+    world = World(runner, max_rows=2, max_total_tokens=4 * BLOCK_SIZE)
+    prompt = random_tokens(21, seed=3)
+    told = world.step(new={0: (prompt, SamplingParameters(logprobs=True))}, chunks={0: 21}).logprobs
+    exact = World(load(directory, *TRITON), max_rows=2, max_total_tokens=4 * BLOCK_SIZE)
+    expected = exact.step(new={0: (prompt, SamplingParameters(logprobs=True))}, chunks={0: 21}).logprobs
+    assert 0 < abs(told[0] - expected[0]) < 0.5, "it is rounded, and not much"
+    assert world.generate({1: prompt[:9]}, 3)[1], "it goes on to decode"

@@ -20,16 +20,21 @@ HOPPER = (9, 0)
 
 
 def attention_backend(
-    name: str, heads: HeadCounts, block_size: int, device: torch.device, dtype: torch.dtype
+    name: str,
+    heads: HeadCounts,
+    block_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype | None = None,
 ) -> AttentionBackend:
     """The backend that --attention-backend names. Raises ConfigError for one that can't compute this, and says why."""
     if device.type == "meta":
         # Kernels are compiled ahead. A library's are its own; those of ours that it goes with are among Triton's.
         name = "reference" if name == "reference" else "triton"
     if name == "auto":
-        able = (other for other in ("fa3", "flashinfer") if why_not(other, heads, device, dtype) is None)
+        able = (other for other in ("fa3", "flashinfer") if why_not(other, heads, device, dtype, cache_dtype) is None)
         name = next(able, "auto")
-    elif reason := why_not(name, heads, device, dtype):
+    elif reason := why_not(name, heads, device, dtype, cache_dtype):
         raise ConfigError(f"--attention-backend {name}: {reason}")
     match name:
         case "fa3":
@@ -44,7 +49,9 @@ def attention_backend(
             return PagedAttention(heads, block_size, device)
 
 
-def why_not(name: str, heads: HeadCounts, device: torch.device, dtype: torch.dtype) -> str | None:
+def why_not(
+    name: str, heads: HeadCounts, device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype | None = None
+) -> str | None:
     """What is in the way of a backend, in words that follow its name; None if nothing is."""
     if name == "reference":
         return None
@@ -54,6 +61,8 @@ def why_not(name: str, heads: HeadCounts, device: torch.device, dtype: torch.dty
         return None if device.type != "cpu" or _interpreting() else "needs a GPU (or TRITON_INTERPRET=1, to look at it)"
     if device.type != "cuda":
         return "needs a GPU"
+    if cache_dtype not in (None, dtype):
+        return "cannot read an 8-bit KV cache here; take triton, or leave --kv-cache-dtype out"
     if dtype == torch.float32:
         return "needs --dtype bfloat16 or float16"
     if name == "fa3":

@@ -31,6 +31,7 @@ class TorchOptions:
 
     memory_fraction: float = 1.0  # of its memory, for everything together
     graph_sizes: Sequence[int] | None = None  # decode rows of each graph; None: what suits max_rows; empty: no graphs
+    cache_dtype: torch.dtype | None = None  # of keys and values; None: the model's
 
 
 class TorchCompute:
@@ -48,14 +49,14 @@ class TorchCompute:
         self.dtype = str(dtype).removeprefix("torch.")
         self.device = str(device.torch_device)
         self.block_size = backend.block_size
-        self.kv_bytes_per_token = model.config.kv_bytes_per_token(dtype.itemsize, len(model.split.kv_heads))
         self.overlaps = device.overlaps
         self.model = model
         self.collective = model.collective
         self.backend = backend
-        self._torch_dtype = dtype
         self._device = device
         self._options = options or TorchOptions()
+        self._cache_dtype = self._options.cache_dtype or dtype
+        self.kv_bytes_per_token = model.config.kv_bytes_per_token(self._cache_dtype.itemsize, len(model.split.kv_heads))
         self._layers: Sequence[LayerCache] = ()
         self._pointers = torch.empty(0, dtype=torch.int64)  # where each layer's keys and values begin
         self._num_blocks = 0
@@ -76,7 +77,7 @@ class TorchCompute:
         self._num_blocks = plan.num_blocks
         # Padded rows of graphs have a block of their own, and a place for their token.
         allocated = plan.num_blocks + self._device.records
-        self._layers = [self.backend.allocate(allocated, self._torch_dtype) for _ in self.config.layers]
+        self._layers = [self.backend.allocate(allocated, self._cache_dtype) for _ in self.config.layers]
         self.backend.prepare(plan.max_rows, plan.served_positions)
         self._pointers = cache_pointers(self._caches())
         self._host = HostCache(self._layers, plan.num_blocks, plan.host_blocks, self._device)
