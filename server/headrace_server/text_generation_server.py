@@ -16,7 +16,6 @@ from headrace_server.errors import ConfigError, HeadraceError, report
 NO_EFFECT = {
     "sharded": "the variable WORLD_SIZE says how many shards there are",
     "speculate": "tokens are computed one by one",
-    "kv_cache_dtype": "the KV cache has the type of --dtype",
     "trust_remote_code": "no code of a model repository is ever run",
     "otlp_endpoint": "spans of this process are made by the router",
     "max_input_tokens": "the router says how long a prompt may be",
@@ -58,6 +57,8 @@ def _serve(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             "on a CPU int8 and int4 make them smaller",
             file=sys.stderr,
         )
+    if arguments.kv_cache_dtype not in (None, "auto"):
+        words += ["--kv-cache-dtype", arguments.kv_cache_dtype]
     if arguments.json_output:
         words.append("--json-output")
     parsed = flags.parse_serve(words + _memory_and_positions(environ))

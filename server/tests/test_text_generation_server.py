@@ -29,11 +29,13 @@ COMMAND = [sys.executable, "-m", "headrace_server.text_generation_server"]
 
 def test_serve_listens_where_the_router_looks(model_dir: Path, tmp_path: Path) -> None:
     words = ["serve", str(model_dir), "--uds-path", str(tmp_path / "tgi"), "--dtype", "float32", "--no-sharded"]
+    words += ["--kv-cache-dtype", "fp8_e5m2"]
     process = subprocess.Popen([*COMMAND, *words, "--json-output"], stderr=subprocess.PIPE, text=True)
     try:
         with grpc.insecure_channel(f"unix:{tmp_path / 'tgi-0'}") as channel:
             info = ShardStub(channel).Info(pb.InfoRequest(), wait_for_ready=True, timeout=60)
         assert (info.model_type, info.dtype) == ("llama", "float32")
+        assert info.kv_bytes_per_token == 2 * 3 * 2 * (16 + 4), "quants and scales of int8, which a CPU takes for fp8"
         process.terminate()
         _, stderr = process.communicate(timeout=30)
     finally:
