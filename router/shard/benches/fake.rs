@@ -38,7 +38,6 @@ fn decode(step: u64) -> StepPlan {
             row: Row(row),
             position: Tokens(step as u32 - 1),
             blocks: row * TABLE..(row + 1) * TABLE,
-            host_bytes: 0,
         })
         .collect();
     plan
@@ -51,6 +50,7 @@ async fn open() -> Result<Session, ShardError> {
         max_batch_prefill_tokens: Tokens(512),
         max_total_tokens: None,
         blocks: None,
+        host_bytes: 0,
     };
     shard.warmup(&limits).await?;
     let mut session = shard.open_session().await?;
