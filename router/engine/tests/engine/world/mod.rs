@@ -42,7 +42,6 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             blocks: Blocks(1000),
-            host_bytes: 0,
             max_batch_size: 64,
             max_batch_prefill_tokens: Tokens(256),
             max_concurrent_requests: None,
@@ -82,6 +81,7 @@ impl Setup {
             max_batch_prefill_tokens: self.max_batch_prefill_tokens,
             max_total_tokens: None,
             blocks: Some(self.blocks),
+            host_bytes: 0,
         };
         shard.warmup(&limits).await.expect("warms up");
         let scheduler = Config {
