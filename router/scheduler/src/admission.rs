@@ -50,8 +50,8 @@ impl Scheduler {
     /// Who may enter now, in the policy's order. `promised` as in [`Room`].
     ///
     /// A request that waits for blocks may be overtaken by those that fit, `max_skips` times; then nobody enters before
-    /// it. One that is deferred, or whose last sample is in flight, is passed over without being counted: what it waits
-    /// for comes soon.
+    /// it. One that is deferred, or whose last sample or copy to host memory is in flight, is passed over without being
+    /// counted: what it waits for comes soon.
     pub(crate) fn next_newcomer(&mut self, promised: Blocks, now: Micros) -> Option<Newcomer> {
         let seats = self.rows.any_free() && self.step_limit.admits(self.running.len());
         if self.queue.is_empty() || !seats || !self.queue.policy.lets_in() {
@@ -66,7 +66,7 @@ impl Scheduler {
         let mut blocked = None;
         let mut newcomer = None;
         for &handle in &candidates {
-            if self.sequences[handle].unknown > 0 || self.is_deferred(handle) {
+            if self.sequences[handle].unknown > 0 || self.is_deferred(handle) || self.is_being_swapped_out(handle) {
                 continue;
             }
             let waits_for_an_end = self.would_thrash(handle);

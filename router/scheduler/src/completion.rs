@@ -13,6 +13,10 @@ impl Scheduler {
     /// Members may have been cancelled, finished or preempted since the plan was made: those that ended are passed
     /// over, those that wait again keep their token.
     pub(crate) fn land(&mut self, mut flight: Flight, outcome: StepOutcome, now: Micros) {
+        if !matches!(outcome, StepOutcome::Done { .. }) {
+            // Whether the copies to host memory were made before it failed, nobody knows.
+            flight.swapped_out.iter().for_each(|handle| self.distrust_swapped(*handle));
+        }
         match outcome {
             StepOutcome::Done { samples, failed, took } => {
                 self.times.learn(flight.shape, took);

@@ -27,6 +27,8 @@ pub(crate) struct Flight {
     pub step: StepId,
     /// In the plan's order: chunks, then decodes.
     pub members: Vec<Member>,
+    /// Whose KV went to host memory with this step.
+    pub swapped_out: Vec<Handle>,
     /// Blocks the step may write although their sequences let go of them: free when it lands.
     pub frees: Vec<BlockId>,
     pub shape: StepShape,
@@ -57,16 +59,21 @@ impl InFlight {
         StepId(self.last_step + 1)
     }
 
-    pub fn take_off(&mut self, members: Vec<Member>, shape: StepShape, planned: Micros) {
+    pub fn take_off(&mut self, members: Vec<Member>, swapped_out: Vec<Handle>, shape: StepShape, planned: Micros) {
         let step = self.next_step();
         self.last_step = step.0;
-        self.flights.push_back(Flight { step, members, frees: Vec::new(), shape, planned });
+        self.flights.push_back(Flight { step, members, swapped_out, frees: Vec::new(), shape, planned });
     }
 
     /// Members of a step in flight that sample, in the order of its samples.
     pub fn sampling(&self, step: StepId) -> impl Iterator<Item = &Member> {
         let flight = self.flights.iter().filter(move |flight| flight.step == step);
         flight.flat_map(|flight| flight.members.iter()).filter(|member| member.samples)
+    }
+
+    /// Whether a step in flight copies this one's KV to host memory.
+    pub fn swaps_out(&self, handle: Handle) -> bool {
+        self.flights.iter().any(|flight| flight.swapped_out.contains(&handle))
     }
 
     /// The step `step`, if its outcome is not known.

@@ -35,7 +35,8 @@ impl Scheduler {
         draft.plan.swaps_out.append(&mut self.swaps_out);
         self.host.planned();
         self.last_plan_blocks = draft.plan.blocks.len();
-        self.in_flight.take_off(draft.members, draft.shape, now);
+        let swapped_out = std::mem::take(&mut self.swapping_out);
+        self.in_flight.take_off(draft.members, swapped_out, draft.shape, now);
         Some(draft.plan)
     }
 

@@ -52,6 +52,8 @@ pub struct Scheduler {
     pub(crate) host: HostPool,
     /// Copies for the next plan, which are not in one yet.
     pub(crate) swaps_out: Vec<SwapOut>,
+    /// Whose they are.
+    pub(crate) swapping_out: Vec<Handle>,
     pub(crate) watermark: Blocks,
     pub(crate) lengths: Lengths,
     /// Made anew in each plan that needs it.
@@ -100,6 +102,7 @@ impl Scheduler {
             kv: KvCache::new(&config),
             host: HostPool::new(config.host_blocks),
             swaps_out: Vec::new(),
+            swapping_out: Vec::new(),
             watermark: watermark(&config),
             lengths: Lengths::default(),
             forecast: None,
@@ -200,6 +203,7 @@ impl Scheduler {
         self.kv.reset();
         self.host.reset();
         self.swaps_out.clear();
+        self.swapping_out.clear();
         let handles: Vec<Handle> = self.sequences.handles().collect();
         for handle in handles {
             let sequence = &mut self.sequences[handle];

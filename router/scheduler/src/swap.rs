@@ -2,7 +2,7 @@
 //!
 //! A copy out is planned with the step after the preemption, and runs before anything else of it: so it sees what the
 //! steps in flight still write, and nothing that anybody writes later. A copy in is planned with the step that admits the
-//! request again.
+//! request again, in the same plan or once the copy out has landed: if its step fails, there is nothing to copy in.
 
 use crate::host_pool::Swapped;
 use crate::plan::{StepPlan, SwapIn, SwapOut};
@@ -23,8 +23,15 @@ impl Scheduler {
         let Some(hosts) = self.host.take(blocks) else { return };
         let pairs = sequence.blocks.iter().zip(&hosts);
         self.swaps_out.extend(pairs.map(|(&block, &host)| SwapOut { block, host }));
+        self.swapping_out.push(victim);
         self.counters.swapped_blocks += u64::from(blocks.0);
         self.sequences[victim].swapped = Some(Swapped { blocks: hosts, tokens });
+    }
+
+    /// The copy of its KV to host memory is in flight: whether it will be there is not known. One of the very plan that
+    /// brings it back has the same fate as the request.
+    pub(crate) fn is_being_swapped_out(&self, handle: Handle) -> bool {
+        self.sequences[handle].swapped.is_some() && self.in_flight.swaps_out(handle)
     }
 
     fn is_worth_swapping(&self, sequence: &Sequence, blocks: Blocks) -> bool {

@@ -113,7 +113,7 @@ impl Shard {
 
     /// Computes the step and panics if the plan is not sound.
     pub fn execute(&mut self, plan: &StepPlan, fault: Option<Fault>) -> Executed {
-        self.move_blocks(plan);
+        self.move_blocks(plan, fault);
         self.admit(plan);
         let rows: Vec<Row> =
             plan.chunks.iter().map(|chunk| chunk.row).chain(plan.decodes.iter().map(|decode| decode.row)).collect();
@@ -157,15 +157,21 @@ impl Shard {
         executed
     }
 
-    fn move_blocks(&mut self, plan: &StepPlan) {
+    fn move_blocks(&mut self, plan: &StepPlan, fault: Option<Fault>) {
         let size = self.block_size as usize;
         let slots = |block: BlockId| block.0 as usize * size..(block.0 as usize + 1) * size;
         for swap in &plan.swaps_out {
-            self.host.insert(swap.host, self.slots[slots(swap.block)].to_vec());
+            match fault {
+                // It failed before, or while, this was done.
+                Some(Fault::Step | Fault::Memory) => self.host.remove(&swap.host),
+                _ => self.host.insert(swap.host, self.slots[slots(swap.block)].to_vec()),
+            };
         }
         for swap in &plan.swaps_in {
-            let kept = self.host.get(&swap.host).expect("something was copied there");
-            self.slots[slots(swap.block)].copy_from_slice(kept);
+            match self.host.get(&swap.host) {
+                Some(kept) => self.slots[slots(swap.block)].copy_from_slice(kept),
+                None => assert!(fault.is_some(), "nothing was copied to {:?}", swap.host),
+            }
         }
         for copy in &plan.copies {
             self.slots.copy_within(slots(copy.from), slots(copy.to).start);
