@@ -44,7 +44,9 @@ def swap_in(host: Tensor, caches: Sequence[Tensor], pointers: Tensor, pairs: Pai
 
 
 def _on(device: torch.device, blocks: Sequence[int]) -> Tensor:
-    return torch.tensor(blocks, dtype=torch.int64).to(device)
+    numbers = torch.tensor(blocks, dtype=torch.int64)
+    # From memory that is not pinned a copy would wait for all that the device has been given.
+    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
 def _parts(pairs: Pairs) -> Iterator[Pairs]:
