@@ -189,9 +189,9 @@ fn a_model_without_a_tokenizer_is_one_line_that_names_the_file() {
 #[test]
 fn a_flag_without_effect_is_a_warning_and_no_obstacle() {
     let model = tiny_model();
-    let mut router = router(&model, &["--cuda-graphs", "1,2"]);
+    let mut router = router(&model, &["--watermark-gamma", "0.5"]);
     router.address();
-    assert!(router.log().contains("--cuda-graphs has no effect"), "{}", router.log());
+    assert!(router.log().contains("--watermark-gamma has no effect"), "{}", router.log());
 }
 
 #[test]
