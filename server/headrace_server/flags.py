@@ -79,7 +79,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         attention_backend=arguments.attention_backend,
         kv_cache_dtype=arguments.kv_cache_dtype,
         block_size=arguments.block_size,
-        num_threads=arguments.num_threads or len(os.sched_getaffinity(0)),
+        num_threads=arguments.num_threads or _threads(arguments.local_world_size or arguments.world_size),
         device=arguments.device,
         memory_fraction=arguments.cuda_memory_fraction,
         cuda_graphs=_graphs(arguments.cuda_graphs),
@@ -89,6 +89,11 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         owns_socket_directory=arguments.uds_owner == "launcher",
         json_output=arguments.json_output,
     )
+
+
+def _threads(sharers: int) -> int:
+    """A rank's share of the cores: the ranks of a machine wait for one another, and more threads than cores wait long."""
+    return max(len(os.sched_getaffinity(0)) // sharers, 1)
 
 
 def _graphs(text: str | None) -> tuple[int, ...] | None:
@@ -172,7 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="type of cached keys and values (default: as --dtype)")
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")
     add(
-        "--num-threads", type=int, help="threads of the forward pass on a CPU (default: the cores this process may use)"
+        "--num-threads",
+        type=int,
+        help="threads of the forward pass on a CPU (default: the cores it may use, divided among the ranks here)",
     )
     add("--device", choices=DEVICES, default="auto", help="where tensors live (default auto: a GPU if there is one)")
     add(

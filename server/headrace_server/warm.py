@@ -26,8 +26,9 @@ def run(argv: Sequence[str]) -> int:
     options, words = _parser().parse_known_args(argv)
     # Nobody listens, and no device is asked for.
     flags = parse_serve([*words, "--device", "cuda", "--listen", "127.0.0.1:0"])
+    _check(flags)
     use_kernel_cache(flags)
-    for target in options.target.split(","):
+    for target in _targets(options.target):
         began = time.monotonic()
         kernels = compile_for(target, flags, LIMITS, options.num_shard)
         print(
@@ -38,11 +39,28 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
+def _targets(words: str) -> list[str]:
+    """All are looked at before the first is compiled for. Raises ConfigError for one that is not known."""
+    from headrace_kernels.gpu.ahead import TARGETS
+
+    asked = list(dict.fromkeys(word.strip().lower() for word in words.split(",")))
+    if unknown := [target for target in asked if target not in TARGETS]:
+        raise ConfigError(f"--target {unknown[0]}: must be one of {', '.join(TARGETS)}")
+    return asked
+
+
+def _check(flags: ServeFlags) -> None:
+    """Raises ConfigError for what no server on a GPU can be started with, or has nothing to compile."""
+    if flags.kv_cache_dtype == "int8":
+        raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
+    if flags.attention_backend == "reference":
+        raise ConfigError("--attention-backend reference: it is plain torch, of which nothing is compiled")
+
+
 def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int = 1) -> int:
     """How many variants of kernels a server with these flags uses there; they are all compiled now."""
     import torch
 
-    from headrace_kernels.errors import ArgumentError
     from headrace_kernels.gpu.ahead import compiling
     from headrace_server.devices.absent import AbsentDevice
     from headrace_server.distributed.absent import AbsentRanks
@@ -52,13 +70,10 @@ def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int =
     config = read_config(flags.model_dir, flags.stretch)
     device = AbsentDevice()
     checkpoint = InventedCheckpoint(getattr(torch, flags.dtype or "bfloat16"), device.torch_device)
-    try:
-        with compiling(target) as compiled:
-            for rank in range(num_shard):  # their parts may differ in size
-                compute = torch_compute(flags, config, checkpoint, device, AbsentRanks(rank, num_shard))
-                _rehearse(Runner(compute), limits)
-    except ArgumentError as error:
-        raise ConfigError(f"--target: {error}") from None
+    with compiling(target) as compiled:
+        for rank in range(num_shard):  # their parts may differ in size
+            compute = torch_compute(flags, config, checkpoint, device, AbsentRanks(rank, num_shard))
+            _rehearse(Runner(compute), limits)
     return len(compiled.kernels)
 
 

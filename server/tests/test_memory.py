@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace_server.distributed.collective import WORDS, Act
 from headrace_server.errors import CapacityError
 from headrace_server.memory import MIB, Limits, available_bytes, available_on_gpu, pool_size
 
@@ -78,3 +79,8 @@ def test_a_fraction_of_a_gpu_counts_what_this_process_holds_already() -> None:
     assert available_on_gpu(free=70, total=100, reserved=20, fraction=1.0) == 70, "others hold 10"
     assert available_on_gpu(free=70, total=100, reserved=20, fraction=0.5) == 30
     assert available_on_gpu(free=70, total=100, reserved=60, fraction=0.5) == 0
+
+
+def test_what_ranks_agree_on_before_warmup_fits_into_their_words() -> None:
+    said = (Act.WARM_UP, *Limits(8, 512, 0, None).numbers)
+    assert len(said) <= WORDS

@@ -37,7 +37,13 @@ def test_a_server_finds_every_kernel_compiled(tiny_llama: TinyModel, tmp_path: P
 
 def test_a_chip_that_is_not_known_is_an_error_in_one_line(tiny_llama: TinyModel, tmp_path: Path) -> None:
     model = ["--model-dir", str(tiny_llama.directory), "--kernel-cache", str(tmp_path)]
-    refused = run("-m", "headrace_server", "warm", "--target", "sm_12", *model)
+    refused = run("-m", "headrace_server", "warm", "--target", "sm_90,sm_12", *model)
     assert refused.returncode == 1
-    assert "--target: target 'sm_12': must be one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120" in refused.stderr
+    assert "--target sm_12: must be one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_what_no_gpu_keeps_is_refused_before_anything_is_compiled(tiny_llama: TinyModel) -> None:
+    refused = run("-m", "headrace_server", "warm", "--model-dir", str(tiny_llama.directory), "--kv-cache-dtype", "int8")
+    assert refused.returncode == 1
+    assert "--kv-cache-dtype int8: only a CPU keeps such a cache" in refused.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-WORDS = 5  # numbers, at most, that say what a rank is about to do
+WORDS = 6  # numbers, at most, that say what a rank is about to do: an act, and the limits of Warmup
 PAUSE_SECONDS = 0.001  # between two looks at what the other ranks are about to do
 
 
