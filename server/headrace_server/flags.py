@@ -92,7 +92,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
 
 
 def _threads(sharers: int) -> int:
-    """A rank's share of the cores: the ranks of a machine wait for one another, and more threads than cores wait long."""
+    """A rank's share of the cores: the ranks of a machine wait for one another, and too many threads wait long."""
     return max(len(os.sched_getaffinity(0)) // sharers, 1)
 
 
