@@ -63,7 +63,17 @@ def test_quantize_says_that_it_cannot(capsys: pytest.CaptureFixture[str]) -> Non
     assert captured.err.startswith("error: quantize: ") and captured.err.count("\n") == 1
 
 
-def test_variables_of_the_launcher_reach_the_shard(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for variable, value in (("WORLD_SIZE", "2"), ("CUDA_MEMORY_FRACTION", "1.5"), ("ROPE_FACTOR", "0.5")):
-        assert text_generation_server.main(["serve", str(model_dir)], {variable: value}) == 1
-        assert value in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "3"}, "--rank 3 is not below --world-size 2"),
+        ({"CUDA_MEMORY_FRACTION": "1.5"}, "1.5"),
+        ({"ROPE_FACTOR": "0.5"}, "0.5"),
+    ],
+    ids=["ranks", "memory", "positions"],
+)
+def test_variables_of_the_launcher_reach_the_shard(
+    variables: dict[str, str], said: str, model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text_generation_server.main(["serve", str(model_dir)], variables) == 1
+    assert said in capsys.readouterr().err
