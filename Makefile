@@ -53,9 +53,12 @@ test-rust: doctor ## Run the Rust tests
 soak: doctor ## Run the scheduler's invariants for long (HEADRACE_SOAK_OPS=1000000, HEADRACE_SOAK_SEED=1)
 	cargo test --release -p headrace-scheduler --lib soak -- --ignored --nocapture
 
+# Both at once: most of either runs on one core. What the kernels' tests say comes when the others are done.
 test-python: shard $(VENV)/.tests ## Run the tests of server/ and kernels/
-	$(PYTEST) kernels
-	$(PYTEST) server
+	@mkdir -p build
+	@$(PYTEST) kernels > build/kernels-tests.log 2>&1 & kernels=$$!; \
+	$(PYTEST) server; server=$$?; \
+	wait $$kernels; kernels=$$?; cat build/kernels-tests.log; exit $$(($$server + $$kernels))
 
 test-integration: doctor-clients build $(VENV)/.tests clients browser ## Run the tests that start real servers
 	$(PYTEST) integration-tests
