@@ -10,6 +10,7 @@ from headrace_kernels.checks import FLOATS, ArgumentError, expect, expect_dense
 from headrace_kernels.float8 import FLOAT8
 from headrace_kernels.kv_cache import padded_head_dim
 from headrace_kernels.rotate_and_store_kv import reference
+from headrace_kernels.store_kv.cpu import MOST_HEAD_DIM
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def rotate_and_store_kv(
         if cos_sin.shape[1] % 2 or cos_sin.shape[1] > head_dim:
             raise ArgumentError(f"cos_sin: rotary_dim {cos_sin.shape[1]} must be even and at most head_dim {head_dim}")
     contiguous = k_cache.is_contiguous() and v_cache.is_contiguous()
-    in_cpp = contiguous and k_cache.dtype == qkv.dtype and panels is not False
+    in_cpp = contiguous and k_cache.dtype == qkv.dtype and panels is not False and head_dim <= MOST_HEAD_DIM
     able = choose(backend, qkv, cpu=in_cpp, triton=contiguous and panels is not True and head_dim % 2 == 0)
     batch = block_tables.contiguous(), query_starts.contiguous(), context_lengths.contiguous()
     if able == "triton":
