@@ -83,8 +83,6 @@ def on_torch(
 ) -> Compute:
     if flags.quantize in ("int8", "int4") and device_name == "cpu":
         raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
-    if flags.kv_cache_dtype == "int8" and device_name != "cpu":
-        raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
     interpreted = flags.attention_backend == "triton"
     if flags.kv_cache_dtype is not None and device_name == "cpu" and not interpreted:
         why_not = _why_not_quantized(flags, config, dtype_name)
@@ -119,6 +117,8 @@ def torch_compute(
     from headrace_server.quantization.method import quantization_method
 
     place = device.torch_device
+    if flags.kv_cache_dtype == "int8" and place.type != "cpu":
+        raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
     split = Split.of(config, collective.rank, collective.world_size)
     heads = HeadCounts(len(split.query_heads), len(split.kv_heads), config.head_dim)
     block_size = _block_size(flags, config, place.type)

@@ -33,8 +33,7 @@ def pool_size(
     """Blocks of the pool. `available` in bytes, of which `share` may be taken unless the size is prescribed.
 
     Never more than max_batch_size requests of the longest length could fill; as many where blocks take no memory, on a
-    rank without attention. Raises CapacityError, with both numbers,
-    if what is asked for does not fit.
+    rank without attention. Raises CapacityError, with both numbers, if what is asked for does not fit.
     """
     if limits.max_total_tokens > max_positions:
         raise CapacityError(

@@ -109,9 +109,11 @@ class Runner:
             try:
                 for new in step.new_rows:
                     self._rows.admit(new)
-                self.compute.swap(step.swaps_out, step.swaps_back)
+                if len(step.swaps_out) or len(step.swaps_back):
+                    self.compute.swap(step.swaps_out, step.swaps_back)
                 laid_out = lay_out(step, self._rows)
-                self.compute.copy_blocks(step.copies)
+                if len(step.copies):
+                    self.compute.copy_blocks(step.copies)
                 flight = self._launch(step, laid_out)
             except ProtocolError as error:
                 return _landed(self._failed(step, laid_out, str(error)))

@@ -16,8 +16,8 @@ from headrace_server.models.registry import read_config
 from headrace_server.runner import Runner
 from headrace_server.warmup import warm_up
 
-LIMITS = Limits(max_batch_size=256, max_batch_prefill_tokens=4096, max_total_tokens=0, num_blocks=None)
-"""Those of a GPU's usual server."""
+LIMITS = Limits(256, 4096, max_total_tokens=0, num_blocks=None, host_bytes=2**30)
+"""Those of a GPU's usual server: kernels depend on no number of rows or tokens, but without host memory none swaps."""
 MOST_TOKENS = 4096  # positions of the rehearsed pool
 
 
@@ -50,9 +50,7 @@ def _targets(words: str) -> list[str]:
 
 
 def _check(flags: ServeFlags) -> None:
-    """Raises ConfigError for what no server on a GPU can be started with, or has nothing to compile."""
-    if flags.kv_cache_dtype == "int8":
-        raise ConfigError("--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn, or leave it out")
+    """Raises ConfigError for what has nothing to compile."""
     if flags.attention_backend == "reference":
         raise ConfigError("--attention-backend reference: it is plain torch, of which nothing is compiled")
 

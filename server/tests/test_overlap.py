@@ -254,6 +254,7 @@ def test_what_steps_need_is_left_beside_the_pool(tiny_llama: TinyModel) -> None:
 def test_the_model_thread_goes_on_while_a_result_is_waited_for() -> None:
     async def scenario() -> list[str]:
         order: list[str] = []
+        answered = asyncio.Event()
         released = threading.Event()
         model = ModelThread()
 
@@ -263,12 +264,12 @@ def test_the_model_thread_goes_on_while_a_result_is_waited_for() -> None:
 
         async def note(name: str, future: asyncio.Future) -> None:
             order.append(f"{name}: {await future}")
+            answered.set()
 
         later = note("first", model.submit(lambda: Later(wait)))
         soon = note("second", model.submit(lambda: "at once"))
         waiting = asyncio.gather(later, soon)
-        while not order:
-            await asyncio.sleep(0.001)
+        await answered.wait()
         released.set()
         await waiting
         return order

@@ -14,7 +14,7 @@ from headrace_server import flags, warm
 from headrace_server.memory import Limits
 parsed = flags.parse_serve([*sys.argv[1:], "--device", "cuda", "--listen", "127.0.0.1:0"])
 flags.use_kernel_cache(parsed)
-print(warm.compile_for("sm_90", parsed, Limits(7, 33, 100, None)))
+print(warm.compile_for("sm_90", parsed, Limits(7, 33, 100, None, host_bytes=2**20)))
 """
 
 

@@ -19,9 +19,10 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def host_pool(caches: Sequence[Tensor], num_blocks: int) -> Tensor:
-    """[num_blocks, len(caches), block_bytes] uint8 of the host, pinned if the caches are a GPU's."""
-    shape = (num_blocks, len(caches), block_bytes(caches))
-    return torch.empty(shape, dtype=torch.uint8, pin_memory=caches[0].is_cuda)
+    """[num_blocks, len(caches), block_bytes] uint8 of the host, pinned if the caches are a GPU's; on "meta" for caches
+    that have only shapes."""
+    shape, first = (num_blocks, len(caches), block_bytes(caches)), caches[0]
+    return torch.empty(shape, dtype=torch.uint8, device="meta" if first.is_meta else "cpu", pin_memory=first.is_cuda)
 
 
 def swap_out(caches: Sequence[Tensor], pointers: Tensor, host: Tensor, pairs: Pairs) -> None:

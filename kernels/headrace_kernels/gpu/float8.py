@@ -49,12 +49,13 @@ def widen(stored, FORMAT: tl.constexpr):
 @triton.jit
 def narrow(x, inverse_scale, FORMAT: tl.constexpr, dtype: tl.constexpr):
     """`headrace_kernels.float8.encode`, as bytes; with FORMAT "same" x in dtype."""
-    return x.to(dtype) if FORMAT == "same" else _rounded(x, inverse_scale, FORMAT)
+    return x.to(dtype) if FORMAT == "same" else rounded(x, inverse_scale, FORMAT)
 
 
 @triton.jit
-def _rounded(x, inverse_scale, FORMAT: tl.constexpr):
-    """In integers, so that all chips can, and agree."""
+def rounded(x, inverse_scale, FORMAT: tl.constexpr):
+    """x · inverse_scale as the bits of an 8-bit float; nearest, ties to even. In integers, so that all chips can, and
+    agree."""
     MANTISSA: tl.constexpr = 2 if FORMAT == "e5m2" else 3
     BIAS: tl.constexpr = 15 if FORMAT == "e5m2" else 7
     LARGEST: tl.constexpr = 57344.0 if FORMAT == "e5m2" else 448.0

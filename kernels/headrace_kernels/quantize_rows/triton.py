@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_kernels.gpu.chip import FLOAT8, capability
+from headrace_kernels.gpu.float8 import rounded
 from headrace_kernels.gpu.launch import launch
 from headrace_kernels.gpu.rows import row_shape
 
@@ -96,17 +97,5 @@ def narrow(scaled, IS_FLOAT8: tl.constexpr, CONVERTS_FLOAT8: tl.constexpr):
     elif CONVERTS_FLOAT8:
         narrowed = scaled.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
     else:
-        narrowed = _float8_bits(scaled)
+        narrowed = rounded(scaled, 1.0, "e4m3")
     return narrowed
-
-
-@triton.jit
-def _float8_bits(scaled):
-    scaled = tl.minimum(tl.maximum(scaled, -448.0), 448.0)
-    bits = tl.abs(scaled).to(tl.int32, bitcast=True)
-    # The upper 3 bits of the fraction stay; the exponent's bias goes from 127 to 7.
-    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
-    # Below 2^-6 there are only multiples of 2^-9, which is the last bit of float32 beside 2^14.
-    subnormal = (tl.abs(scaled) + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
-    sign = (scaled.to(tl.int32, bitcast=True) >> 24) & 0x80
-    return (tl.where(tl.abs(scaled) < 0.015625, subnormal, normal) | sign).to(tl.uint8)

@@ -61,7 +61,9 @@ impl Driver {
         if let Some(error) = &result.error {
             let method = if kind == Kind::Prefill { "prefill" } else { "decode" };
             let (step, tokens, error) = (result.step.0, plan.tokens().0, &error.sentence);
-            match self.scheduler.step_limit().filter(|_| ran_out_of_memory(&result)) {
+            // One token that found no memory has failed: nothing smaller can be tried.
+            let smaller = self.scheduler.step_limit().filter(|most| *most < plan.tokens());
+            match smaller.filter(|_| ran_out_of_memory(&result)) {
                 Some(most) => tracing::warn!(
                     step,
                     method,

@@ -117,8 +117,8 @@ impl Scheduler {
         }
     }
 
-    /// `most` is the budget of a whole step. A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that
-    /// takes it whole; one beyond any step's budget is cut all the same.
+    /// A newcomer gets at least one token in the step that admits it. Without chunking a prompt waits for a step that
+    /// takes it whole; one beyond any step's budget, which is `most`, is cut all the same.
     fn fits_budget(&self, newcomer: Newcomer, budget: Tokens, most: Tokens, draft: &Draft) -> bool {
         let Newcomer { handle, uncached } = newcomer;
         let whole = uncached.min(most);

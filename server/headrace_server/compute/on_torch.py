@@ -97,7 +97,7 @@ class TorchCompute:
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._num_blocks)
         caches = self._caches()
-        if len(pairs) and caches[0].numel():  # a rank may have no heads
+        if caches[0].numel():  # a rank may have no heads
             copy_blocks(caches, self._pointers, self._upload(pairs))
 
     def usable(self) -> bool:
@@ -164,6 +164,8 @@ class TorchCompute:
         return self.model.logits(self.model(inputs.tokens, self._last_token, self._layers, inputs.batch))
 
     def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:
+        if not asked:
+            return list
         told = [[self._logprobs(hidden, *some) for some in chunk.slices()] for chunk in asked]
         arrive = self._device.download([part for parts in told for part in parts])
 
@@ -190,7 +192,8 @@ class TorchCompute:
         if self.collective.world_size > 1:
             ids = drawn.ids if drawn is not None else self._last_token.new_empty(len(sampling))
             self.collective.broadcast(ids)
-            self._last_token[self._upload(sampling)] = ids
+            if drawn is None:
+                self._last_token[self._upload(sampling)] = ids
         return drawn
 
     def _new_sampler(self, max_rows: int) -> Sampler:
