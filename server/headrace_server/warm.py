@@ -8,6 +8,7 @@ GPU asks for: it finds them all.
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace_server.errors import ConfigError
 from headrace_server.flags import ServeFlags, parse_serve, use_kernel_cache
@@ -76,11 +77,7 @@ def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int =
 
 
 def _rehearse(runner: Runner, limits: Limits) -> None:
-    """Kernels depend on no number of rows or tokens, but attention has other tiles for prompts than for decode rows
-    with a few prompt tokens among them."""
-    most = min(MOST_TOKENS, runner.config.max_positions)
-    for rows, prompt_tokens in ((1, limits.max_batch_prefill_tokens), (limits.max_batch_size, 1)):
-        warm_up(runner, Limits(rows, prompt_tokens, most, None))
+    warm_up(runner, replace(limits, max_total_tokens=min(MOST_TOKENS, runner.config.max_positions)))
     while runner.improve():
         pass
 
