@@ -7,11 +7,7 @@ from shard_world import GREEDY, World, forward_logits, load, random_tokens
 from tiny_models import TinyModel, save
 
 from headrace_server import load as loading
-from headrace_server.distributed.collective import Alone
 from headrace_server.errors import ConfigError
-from headrace_server.flags import parse_serve
-from headrace_server.load import on_torch
-from headrace_server.models.registry import read_config
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 TOKENS = random_tokens(60, seed=3)
@@ -65,12 +61,6 @@ def test_a_cpu_takes_int8_for_fp8_and_says_so(model: TinyModel, caplog: pytest.L
         compute = load(model.directory, "--kv-cache-dtype", "fp8_e5m2").compute
     assert compute.kv_bytes_per_token == 2 * 3 * 2 * (32 + 4)
     assert "--kv-cache-dtype fp8_e5m2: a CPU keeps keys and values as int8" in caplog.text
-
-
-def test_only_a_cpu_has_int8(model: TinyModel) -> None:
-    flags = parse_serve(["--model-dir", str(model.directory), "--uds-path", "unused", *INT8])
-    with pytest.raises(ConfigError, match="--kv-cache-dtype int8: only a CPU keeps such a cache; take fp8_e4m3fn"):
-        on_torch(flags, read_config(model.directory), "bfloat16", "cuda:0", Alone())
 
 
 def test_without_the_library_it_is_refused(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
