@@ -80,8 +80,10 @@ def plain_model(shape: Shape, seed: int = 5) -> PlainDecoder:
     return PlainDecoder(layers, embedding, vector(shape.hidden), head, cos_sin, *norms)
 
 
-def packed_model(plain: PlainDecoder, shape: Shape) -> DecoderWeights:
-    """The same for C++."""
+def packed_model(
+    plain: PlainDecoder, shape: Shape, vocabulary: range | None = None, *, carries_residual: bool = True
+) -> DecoderWeights:
+    """The same for C++. Of a rank's slices `vocabulary` says which tokens' embedding and head there are."""
     arena = Arena()
 
     def wide(values: NDArray | None) -> NDArray[np.float32] | None:
@@ -102,7 +104,7 @@ def packed_model(plain: PlainDecoder, shape: Shape) -> DecoderWeights:
 
     def heads(layer: PlainLayer) -> PackedLinear:
         every = np.concatenate((layer.query, layer.key, layer.value))
-        count = len(every) // shape.head_dim
+        count = max(len(every) // shape.head_dim, 1)
         bias = wide(layer.qkv_bias)
         return stacked(np.split(every, count), None if bias is None else np.split(bias, count))
 
@@ -142,6 +144,8 @@ def packed_model(plain: PlainDecoder, shape: Shape) -> DecoderWeights:
         shape.head_dim,
         plain.cos_sin.shape[1],
         shape.vocab,
+        vocabulary or range(shape.vocab),
+        carries_residual,
         plain.eps,
     )
 

@@ -18,12 +18,13 @@ from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags, use_kernel_cache
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
-from headrace_server.models.split import Split
+from headrace_server.models.split import BLOCKS_INNER_UNIT, INNER_UNIT, Split
 from headrace_server.runner import Runner
 
 if TYPE_CHECKING:
     import torch
 
+    from headrace_server.compute.on_cpu import AmongRanks
     from headrace_server.compute.on_torch import TorchCompute
     from headrace_server.weights.safetensors import Checkpoint
 
@@ -41,11 +42,11 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         if flags.memory_fraction < 1:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
-        alone, plain = flags.rendezvous is None, flags.attention_backend == "auto"
-        if alone and plain and device == "cpu" and dtype in CPU_TYPES and native.available() and _decoder_can(config):
-            compute = on_cpu(flags, config, CPU_TYPES[dtype])
+        collective = _collective(flags, dtype, device)
+        if _in_cpp(flags, config, dtype, device, collective):
+            compute = on_cpu(flags, config, CPU_TYPES[dtype], collective)
         else:
-            compute = on_torch(flags, config, dtype, device, _collective(flags, dtype, device))
+            compute = on_torch(flags, config, dtype, device, collective)
     LOGGER.info(
         "loaded %s from %s in %.1f s: %s on %s, blocks of %d tokens",
         config.model_type,
@@ -58,7 +59,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     return Runner(compute)
 
 
-def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
+def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int, collective: Collective) -> Compute:
     from headrace_server.compute.on_cpu import CpuCompute
     from headrace_server.models.packed import packed_weights
     from headrace_server.quantization.maker import linear_maker
@@ -66,8 +67,10 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
 
     block_size = _block_size(flags, config, "cpu")
     linears = linear_maker(config.quantization, flags.quantize, flags.model_dir, dtype)
+    inner_unit = BLOCKS_INNER_UNIT if flags.quantize in ("int8", "int4") else INNER_UNIT
+    split = Split.of(config, collective.rank, collective.world_size, inner_unit)
     with ArrayCheckpoint(flags.model_dir, config.sizes) as checkpoint:
-        weights = packed_weights(config, checkpoint, dtype, linears)
+        weights = packed_weights(config, split, checkpoint, dtype, linears)
     if description := linears.description():
         LOGGER.info("%s", description)
     if flags.kv_cache_dtype not in (None, "int8"):
@@ -75,7 +78,20 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int) -> Compute:
             "--kv-cache-dtype %s: a CPU keeps keys and values as int8, in as many bytes and nearer to what they were",
             flags.kv_cache_dtype,
         )
-    return CpuCompute(config, weights, block_size, eight_bit_cache=flags.kv_cache_dtype is not None)
+    eight_bits = flags.kv_cache_dtype is not None
+    return CpuCompute(config, weights, block_size, eight_bit_cache=eight_bits, among=_among(flags, split, collective))
+
+
+def _among(flags: ServeFlags, split: Split, collective: Collective) -> "AmongRanks | None":
+    if collective.world_size == 1:
+        return None
+    import torch
+
+    from headrace_server.compute.on_cpu import AmongRanks
+    from headrace_server.distributed.arrays import ArrayCollective
+
+    torch.set_num_threads(1)  # it only adds up and passes on; threads of its own would wait on the kernels' cores
+    return AmongRanks(ArrayCollective(collective), split.vocabulary_widths, flags.local_world_size)
 
 
 def on_torch(
@@ -154,14 +170,30 @@ def _decoder_can(config: ModelConfig) -> bool:
     return config.head_dim <= MOST_HEAD_DIM and len(windows) <= MOST_WINDOWS
 
 
-def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str) -> str:
-    if flags.rendezvous is not None:
-        return "only a shard that is alone computes with it; use --num-shard 1, or leave it out"
+def _in_cpp(flags: ServeFlags, config: ModelConfig, dtype: str, device: str, collective: Collective) -> bool:
+    """Whether all ranks compute with the C++ kernels: they add up other things than torch's layers do."""
+    here = device == "cpu" and _why_not_in_cpp(flags, config, dtype) is None
+    everywhere = bool(collective.least(int(here)))
+    if here and not everywhere:
+        LOGGER.warning("another rank can't compute with the C++ kernels, so none of them does")
+    return everywhere
+
+
+def _why_not_in_cpp(flags: ServeFlags, config: ModelConfig, dtype: str) -> str | None:
+    """Why the C++ kernels do not compute this on a CPU, as far as this rank knows."""
+    if flags.attention_backend != "auto":
+        return f"--attention-backend {flags.attention_backend} computes without the C++ kernels; leave one of them out"
     if not _decoder_can(config):
         return "the C++ kernels can't compute this model; leave it out"
     if dtype not in CPU_TYPES:
         return f"needs --dtype {' or '.join(CPU_TYPES)}, not {dtype}"
-    return f"needs the C++ kernels: {native.why_unavailable()}"
+    if not native.available():
+        return f"needs the C++ kernels: {native.why_unavailable()}"
+    return None
+
+
+def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str) -> str:
+    return _why_not_in_cpp(flags, config, dtype) or "needs the C++ kernels, which another rank can't use; it says why"
 
 
 def _block_size(flags: ServeFlags, config: ModelConfig, device_type: str) -> int:

@@ -48,7 +48,7 @@ def warm_up(runner: Runner, limits: Limits) -> PoolReport:
         compute.collective, lambda: pool_size(limits, available, share, block_size, block_bytes, max_positions)
     )
     served = min(limits.max_total_tokens or max_positions, num_blocks * block_size)
-    host_blocks = host_pool_size(limits, available_bytes(), block_size, block_bytes, served)
+    host_blocks = compute.collective.least(host_pool_size(limits, available_bytes(), block_size, block_bytes, served))
     runner.prepare(replace(_plan(limits, num_blocks, served), host_blocks=host_blocks))
     swap_us = compute.swap_us()
     step_us = _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))

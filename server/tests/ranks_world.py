@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from shard_world import BLOCK_SIZE, World
 
+from headrace_kernels import native
 from headrace_server.memory import Limits
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.registry import read_config
@@ -24,7 +25,14 @@ from headrace_server.step import Filter, Step, StepResult
 
 PATIENCE = 60.0  # seconds for an answer; the machine may be busy
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["ranks_world", "headrace_server.compute.on_torch", "headrace_server.distributed.join"])
+CONTEXT.set_forkserver_preload(
+    [
+        "ranks_world",
+        "headrace_server.compute.on_torch",
+        "headrace_server.compute.rank_decoder",
+        "headrace_server.distributed.join",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,9 @@ class Ranks:
         assert pipe.poll(PATIENCE), f"rank {rank} does not answer; it wrote:\n{self.logs[rank].read_text()}"
         return pipe.recv()
 
-    def load(self, directory: Path) -> "SplitRunner":
-        for answer in self.all("load", directory):
+    def load(self, directory: Path, *flags: str, way: str = "C++") -> "SplitRunner":
+        """The model on all ranks, computed in C++ or by torch's layers."""
+        for answer in self.all("load", directory, way, flags):
             assert answer is None, answer
         return SplitRunner(self, read_config(directory))
 
@@ -128,14 +137,18 @@ class _Rank:
         self._collective = collective
         self.runner: Any = None
 
-    def load(self, directory: Path) -> None:
+    def load(self, directory: Path, way: str, flags: Sequence[str]) -> None:
         from headrace_server.flags import parse_serve
-        from headrace_server.load import on_torch
+        from headrace_server.load import CPU_TYPES, on_cpu, on_torch
         from headrace_server.runner import Runner
 
         words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1"]
-        parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE)])
-        self.runner = Runner(on_torch(parsed, read_config(directory), "float32", "cpu", self._collective))
+        parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE), *flags])
+        config, dtype = read_config(directory), parsed.dtype or "float32"
+        if way == "C++":
+            self.runner = Runner(on_cpu(parsed, config, CPU_TYPES[dtype], self._collective))
+        else:
+            self.runner = Runner(on_torch(parsed, config, dtype, "cpu", self._collective))
 
     def warm_up(self, limits: Limits) -> Any:
         from headrace_server.warmup import warm_up
@@ -162,8 +175,14 @@ class _Rank:
 
     def lose_logits(self) -> None:
         """As if the model's logits were no numbers."""
-        logits = self.runner.compute.model.logits
-        self.runner.compute.model.logits = lambda hidden: logits(hidden) * float("nan")
+        decoder = self.runner.compute.decoder
+        forward = decoder.forward
+
+        def lost(*arguments: Any) -> Any:
+            found = forward(*arguments)
+            return replace(found, best_logits=found.best_logits * np.float32("nan"))
+
+        decoder.forward = lost
 
     def break_down(self) -> None:
         """As if the next forward pass found no memory here."""
@@ -182,6 +201,7 @@ def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -
     from headrace_server.distributed.rendezvous import Rendezvous
 
     torch.set_num_threads(1)
+    native.set_num_threads(1)
     place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
     me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None))
     while True:

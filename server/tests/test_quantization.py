@@ -114,7 +114,7 @@ def test_the_log_says_what_the_weights_were_made_of(model: TinyModel, caplog: py
     assert "weights of linear layers: 14 tensors quantized to 4 bits, 1 tensors quantized to 8 bits" in caplog.text
 
 
-BYTES = {"Q8_0": 34 / 32, "Q4_1": 20 / 32, "Q6_K": 210 / 256}
+BYTES = {"Q8_0": 34 / 32, "Q4_0": 18 / 32, "Q4_1": 20 / 32, "Q4_K": 144 / 256, "Q6_K": 210 / 256}
 """Of one element in blocks."""
 
 

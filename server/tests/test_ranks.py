@@ -5,27 +5,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from int4_checkpoints import write
 from ranks_world import Raised, Ranks, SplitWorld
-from shard_world import GREEDY, World, load_on_torch, random_tokens
+from shard_world import BLOCK_SIZE, GREEDY, World, load, load_on_torch, random_tokens
 from test_architectures import ARCHITECTURES
+from test_swap import HOST_BLOCKS, swap_and_go_on
 from tiny_models import TinyModel, save
 
 from headrace_server.distributed.collective import Act
 from headrace_server.memory import Limits
+from headrace_server.sampling.parameters import SamplingParameters
 
 # Heads that ranks can't share evenly: with 4 ranks one of them holds none.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     **ARCHITECTURES,
-    "grouped": ("Llama", {"intermediate_size": 128}),  # which 4-bit weights in groups of 32 need
-    "three-kv-heads": ("Llama", {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96}),
+    "three-kv-heads": ("Llama", {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 144}),
 }
+# Heads and columns in whole groups of 32, as smaller weights want them.
+GROUPED = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+TORCH = ("llama-biases", "three-kv-heads", "grouped", "four-bits")
+ASKING = SamplingParameters(logprobs=True, prompt_logprobs=True)
 PROMPTS = {row: random_tokens(length, seed=row) for row, length in ((0, 20), (3, 1), (5, 17))}
 TOKENS = 6
 
 
-@pytest.fixture(scope="module", params=[2, 4], ids=lambda count: f"{count} ranks")
+@pytest.fixture(scope="module", params=[2, 3, 4], ids=lambda count: f"{count} ranks")
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     with Ranks(request.param, tmp_path_factory.mktemp("ranks")) as ranks:
         yield ranks
@@ -41,15 +47,115 @@ def two(tmp_path: Path, tiny_llama: TinyModel) -> Iterator[Ranks]:
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
-    plain = {name: save(kind, root / name, **changes).directory for name, (kind, changes) in MODELS.items()}
+    models = {**MODELS, "grouped": ("Llama", GROUPED)}
+    plain = {name: save(kind, root / name, **changes).directory for name, (kind, changes) in models.items()}
     stored = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
     return {**plain, "four-bits": write(plain["grouped"], root / "four-bits", stored).quantized}
 
 
 @pytest.mark.parametrize("name", [*MODELS, "four-bits"])
 def test_greedy_answers_are_those_of_one_rank(name: str, ranks: Ranks, directories: dict[str, Path]) -> None:
-    alone = World(load_on_torch(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
+    alone = World(load(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
     assert SplitWorld(ranks.load(directories[name])).generate(PROMPTS, TOKENS, chunk=8) == alone
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_so_are_those_of_torchs_layers(name: str, ranks: Ranks, directories: dict[str, Path]) -> None:
+    """Where there are no C++ kernels."""
+    alone = World(load_on_torch(directories[name])).generate(PROMPTS, TOKENS, chunk=8)
+    assert SplitWorld(ranks.load(directories[name], way="torch")).generate(PROMPTS, TOKENS, chunk=8) == alone
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--dtype", "bfloat16"),
+        ("--kv-cache-dtype", "int8"),
+        ("--quantize", "int8"),
+        ("--quantize", "int4"),
+        ("--quantize", "int8", "--kv-cache-dtype", "int8", "--dtype", "bfloat16"),
+    ],
+    ids=" ".join,
+)
+def test_smaller_types_and_weights_answer_as_on_one_rank(
+    flags: tuple[str, ...], ranks: Ranks, directories: dict[str, Path]
+) -> None:
+    directory = directories["grouped"]
+    dtype = flags[flags.index("--dtype") + 1] if "--dtype" in flags else "float32"
+    alone = World(load(directory, *flags, dtype=dtype)).generate(PROMPTS, TOKENS, chunk=8)
+    assert SplitWorld(ranks.load(directory, *flags)).generate(PROMPTS, TOKENS, chunk=8) == alone
+
+
+@pytest.mark.parametrize("flags", [(), ("--dtype", "bfloat16", "--quantize", "int8", "--kv-cache-dtype", "int8")])
+def test_log_probabilities_have_the_same_bits_whatever_the_chunks_and_batch_mates(
+    flags: tuple[str, ...], ranks: Ranks, directories: dict[str, Path]
+) -> None:
+    """Sums over ranks are the same sums for a row alone and among others."""
+    runner = ranks.load(directories["grouped"], *flags)
+    prompt = random_tokens(45, seed=9)
+    mates = {row: random_tokens(30 + row, seed=row) for row in range(1, 9)}
+
+    def told(chunk: int, others: dict[int, list[int]]) -> bytes:
+        world = SplitWorld(runner, seed=chunk)
+        for start in range(0, len(prompt), chunk):
+            new = {0: (prompt, ASKING), **{row: (tokens, GREEDY) for row, tokens in others.items()}}
+            count = min(chunk, len(prompt) - start)
+            joining = dict.fromkeys(others, 7) if start == 0 else {}
+            world.step(new=new if start == 0 else {}, chunks={0: count, **joining})
+        world.step(decodes=[0])
+        results = world.rows[0].results
+        parts = [result.prompt_logprobs for result in results] + [result.logprobs for result in results]
+        return b"".join(part.tobytes() for part in parts)
+
+    whole = told(45, {})
+    assert len(whole) == 4 * (45 + 2)
+    assert told(45, mates) == told(1, {}) == told(16, mates) == whole
+
+
+def test_log_probabilities_are_those_of_one_rank(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    """Of prompts, and of the likeliest tokens, for which rank 0 needs all logits."""
+    asked = SamplingParameters(logprobs=True, top_n=5, prompt_logprobs=True)
+    told = []
+    for world in (World(load(tiny_llama.directory)), SplitWorld(ranks.load(tiny_llama.directory))):
+        world.generate({2: PROMPTS[0]}, 3, chunk=7, parameters={2: asked})
+        told.append(world.rows[2].results)
+    for ours, theirs in zip(*told, strict=True):
+        assert ours.top_ids.tolist() == theirs.top_ids.tolist()
+        for name in ("logprobs", "top_logprobs", "prompt_logprobs"):
+            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-4)
+
+
+def test_tokens_are_drawn_as_on_one_rank(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    parameters = {0: SamplingParameters(temperature=0.8, seed=7), 3: SamplingParameters(repetition_penalty=1.5)}
+    alone = World(load(tiny_llama.directory)).generate(PROMPTS, TOKENS, parameters=parameters)
+    together = SplitWorld(ranks.load(tiny_llama.directory)).generate(PROMPTS, TOKENS, parameters=parameters)
+    assert together == alone
+
+
+def test_what_was_swapped_out_comes_back_on_all_ranks(ranks: Ranks, directories: dict[str, Path]) -> None:
+    runner = ranks.load(directories["three-kv-heads"])
+    host_bytes = HOST_BLOCKS * BLOCK_SIZE * 2 * 3 * 3 * 16 * 4  # a token: keys and values · layers · heads · elements
+    swap_and_go_on(SplitWorld(runner, max_rows=4, max_total_tokens=64, host_bytes=host_bytes))
+
+
+def test_host_memory_has_as_many_blocks_as_the_rank_with_least_has_room_for(
+    ranks: Ranks, directories: dict[str, Path]
+) -> None:
+    ranks.load(directories["three-kv-heads"])
+    a_head = BLOCK_SIZE * 2 * 3 * 16 * 4  # bytes of a block: keys and values · layers · elements · float32
+    most_heads = {2: 2, 3: 1, 4: 1}[len(ranks.pipes)]
+    reports = ranks.all("warm_up", Limits(4, 16, 64, 16, 6 * most_heads * a_head))
+    assert [report.host_blocks for report in reports] == [6] * len(ranks.pipes)
+
+
+def test_prefixes_and_copies_of_blocks_are_found_on_all_ranks(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    world = SplitWorld(ranks.load(tiny_llama.directory))
+    prompt = random_tokens(2 * BLOCK_SIZE + 5, seed=4)
+    world.step(new={0: (prompt, GREEDY)}, chunks={0: len(prompt)})
+    world.step(new={1: (prompt, GREEDY)}, chunks={1: 1}, decodes=[0], shared={1: (0, len(prompt) - 1)})
+    for _ in range(4):
+        world.step(decodes=[0, 1])
+    assert world.rows[1].answer == tiny_llama.greedy(prompt, 5)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +167,9 @@ def test_checkpoints_of_4_bits_are_cut_too(config: dict[str, Any], ranks: Ranks,
     """Of four ranks each has one head of 32 inputs, which is half a group of 64."""
     plain = save("Llama", tmp_path / "model", hidden_size=128, intermediate_size=256)
     directory = write(plain.directory, tmp_path, config).quantized
-    alone = World(load_on_torch(directory)).generate(PROMPTS, TOKENS)
-    assert SplitWorld(ranks.load(directory)).generate(PROMPTS, TOKENS) == alone
+    alone = World(load(directory)).generate(PROMPTS, TOKENS)
+    for way in ("C++", "torch"):
+        assert SplitWorld(ranks.load(directory, way=way)).generate(PROMPTS, TOKENS) == alone
 
 
 def test_a_row_that_was_preempted_and_one_that_was_cancelled_disturb_nobody(

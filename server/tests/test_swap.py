@@ -33,6 +33,10 @@ def world(runner: Runner) -> World:
 
 
 def test_what_came_back_into_other_blocks_goes_on_as_if_nothing_had_happened(world: World) -> None:
+    swap_and_go_on(world)
+
+
+def swap_and_go_on(world: World) -> None:
     """Whoever gets the blocks writes over them in the step that sends their contents away. Of the last block, which is
     not whole, the row that comes back gets a copy: copies see what came back."""
     expected = list(world.generate({0: PROMPT}, 7)[0])

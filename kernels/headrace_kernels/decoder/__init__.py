@@ -1,4 +1,4 @@
-"""A whole decoder-only transformer on the CPU: one call a step. Numpy, no torch.
+"""A whole decoder-only transformer on the CPU: one call a step. Or a rank's slices of one. Numpy, no torch.
 
 What a step computes, for tokens t of all rows, one after the other:
 
@@ -14,6 +14,11 @@ norm is `rms_norm`. The residual stream x is float32. Inputs of linear layers, q
 keys are rounded to the model's type once each; products add up in float32 and results are not rounded before they are
 used. With a cache in 8 bits keys and values are rounded to that (`kv_cache.py`) instead. `reference.py` is this in
 plain numpy.
+
+**Of several ranks** each has some heads, some columns of the feed-forward layer and some tokens of the vocabulary, and
+gets its x by adding up what all ranks made: after the embedding, of which each has zeros for the others' tokens, and
+after each attention and feed-forward layer. There one rank carries x, adding its own part to it, and the others have
+their parts alone.
 
 **The law**: a token's bits depend on the tokens before it in its row only. See the package's docstring.
 """
@@ -45,20 +50,23 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """A model. `dtype` is that of linear layers and activations: native.FLOAT32 or native.BFLOAT16."""
+    """A model, or a rank's slices of one. `dtype` is that of linear layers and activations: native.FLOAT32 or
+    native.BFLOAT16."""
 
     layers: Sequence[LayerWeights]
-    embedding: NDArray  # [vocab_size, hidden_size] float32 or bfloat16
+    embedding: NDArray  # [len(vocabulary), hidden_size] float32 or bfloat16
     norm: NDArray[np.float32]  # [hidden_size]
-    head: PackedLinear
+    head: PackedLinear  # of the tokens of `vocabulary`
     dtype: int
     hidden_size: int
-    intermediate_size: int
-    num_heads: int
+    intermediate_size: int  # columns that are here
+    num_heads: int  # heads that are here; 0: none, and no layer of attention
     num_kv_heads: int
     head_dim: int
     rotary_dim: int
-    vocab_size: int
+    vocab_size: int  # of the whole model
+    vocabulary: range  # token ids whose rows of embedding and head are here
+    carries_residual: bool  # True for one rank alone, and for one of several
     eps: float
 
 
@@ -88,7 +96,7 @@ class StepOutputs:
 
     best_ids: NDArray[np.int64]  # [sampled] the largest logit's, the lowest among equals
     best_logits: NDArray[np.float32]  # [sampled] its value; NaN if any is
-    logits: NDArray[np.float32]  # [logits_wanted, vocab_size] in their order
+    logits: NDArray[np.float32]  # [logits_wanted, logits that are here] in their order
 
 
 from headrace_kernels.decoder.cpu import MOST_HEAD_DIM, MOST_WINDOWS, OPERATIONS, Decoder, Times  # noqa: E402  (it needs the definitions above)

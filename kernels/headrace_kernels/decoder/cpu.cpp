@@ -1,4 +1,4 @@
-// A whole model on the CPU: one call a step.
+// A whole model on the CPU: one call a step. Or a rank's slices of one: a call for each part.
 #include <new>
 
 #include "forward.h"
@@ -42,7 +42,8 @@ public:
         nothing.num_rows = 1;
         const Batch batch = batch_of(nothing);
         const auto write = [](int64_t, int64_t, const float*) {};
-        const int64_t attention = Worker<T, decltype(write)>::bytes(batch, TaskList(batch, threads).most_rows());
+        const int64_t attention =
+            has_attention() ? Worker<T, decltype(write)>::bytes(batch, TaskList(batch, threads).most_rows()) : 0;
         Pieces needed(nullptr);
         space_.lay_out(needed, model_, tokens, sampled, threads, attention);
         if (!memory_.reserve(needed.used())) return kOutOfMemory;
@@ -56,7 +57,8 @@ public:
         return kOk;
     }
 
-    int64_t forward(const DecoderStep& step, int threads) {
+    // Checks a step, and makes the memory and the plans that its parts need.
+    int64_t begin(const DecoderStep& step, int threads) {
         threads = threads < kMostThreads ? threads : kMostThreads;
         Batch batch = batch_of(step);
         for (int i = 0; i < num_plans_; i++) {
@@ -65,25 +67,53 @@ public:
         }
         if (!tokens_are_valid(step) || !samples_are_valid(step)) return kBadArgument;
         if (const int64_t status = reserve(step.num_tokens, step.num_sampled, threads); status != kOk) return status;
-        for (int i = 0; i < num_plans_; i++) {
+        for (int i = 0; i < num_plans_ && has_attention(); i++) {
             batch.window = windows_[i];
             if (!plans_[i].template make<T>(batch, threads)) return kOutOfMemory;
         }
         find_positions(step);
         last_tokens_ = step.num_tokens;
-        run(step, batch, threads, false);
         return kOk;
     }
+
+    // Parts [first, end) of the step that was begun.
+    int64_t run(const DecoderStep& step, int64_t first, int64_t end, int threads) {
+        const Batch batch = batch_of(step);
+        struct Job {
+            Forward<T> forward;
+            int64_t first, end;
+            int threads;
+        } job{{model_, step, space_, batch, plans_, plan_of_layers(), team_}, first, end, 1};
+        run_on_threads(
+            threads < threads_ ? threads : threads_,
+            [](void* data, int thread, int of_threads) {
+                auto& shared = *static_cast<Job*>(data);
+                if (thread == 0) shared.threads = of_threads;
+                shared.forward.run(thread, of_threads, shared.first, shared.end);
+            },
+            &job);
+        if (end == num_parts(model_)) job.forward.merge_best(job.threads);
+        return kOk;
+    }
+
+    int64_t forward(const DecoderStep& step, int threads) {
+        const int64_t status = begin(step, threads);
+        return status == kOk ? run(step, 0, num_parts(model_), threads) : status;
+    }
+
+    // [tokens, hidden_size] of the step that was begun.
+    float* residual() const { return space_.residual; }
 
     int64_t logits(const DecoderStep& step, int threads) {
         DecoderStep of_last = step;
         of_last.num_tokens = last_tokens_;
         if (!samples_are_valid(of_last) || step.num_sampled > sampled_) return kBadArgument;
-        run(of_last, batch_of(of_last), threads < threads_ ? threads : threads_, true);
-        return kOk;
+        return run(of_last, num_parts(model_) - 1, num_parts(model_), threads);
     }
 
 private:
+    bool has_attention() const { return model_.num_heads > 0; }
+
     Batch batch_of(const DecoderStep& step) const {
         return {space_.queries,
                 model_.num_heads * model_.head_dim,
@@ -130,24 +160,6 @@ private:
                 space_.row_of_token[t] = row;
             }
         }
-    }
-
-    void run(const DecoderStep& step, Batch batch, int threads, bool head_alone) {
-        batch.query = space_.queries;
-        struct Job {
-            Forward<T> forward;
-            bool head_alone;
-            int threads;
-        } job{{model_, step, space_, batch, plans_, plan_of_layers(), team_}, head_alone, 1};
-        run_on_threads(
-            threads,
-            [](void* data, int thread, int of_threads) {
-                auto& shared = *static_cast<Job*>(data);
-                if (thread == 0) shared.threads = of_threads;
-                shared.forward.run(thread, of_threads, shared.head_alone);
-            },
-            &job);
-        job.forward.merge_best(job.threads);
     }
 
     int32_t* plan_of_layers() const { return reinterpret_cast<int32_t*>(plan_of_layer_.data()); }
@@ -217,6 +229,23 @@ HEADRACE_ENTRY(decoder_reserve)(void* handle, int64_t tokens, int64_t sampled, i
 HEADRACE_ENTRY(decoder_forward)(void* handle, const headrace::DecoderStep* step, int32_t threads) {
     return static_cast<headrace::HEADRACE_ISA::Handle*>(handle)->with(
         [&](auto& engine) { return engine.forward(*step, threads); });
+}
+
+// A step in parts, for ranks that add up the residual stream in between. First this, which computes nothing;
+// `residual` gets where the stream of the step's tokens lies, [num_tokens, hidden_size]. kBadArgument as above.
+HEADRACE_ENTRY(decoder_begin)(void* handle, const headrace::DecoderStep* step, float** residual, int32_t threads) {
+    return static_cast<headrace::HEADRACE_ISA::Handle*>(handle)->with([&](auto& engine) {
+        const int64_t status = engine.begin(*step, threads);
+        *residual = engine.residual();
+        return status;
+    });
+}
+
+// Then parts [first, end) of the same step, in their order.
+HEADRACE_ENTRY(decoder_run)(void* handle, const headrace::DecoderStep* step, int64_t first, int64_t end,
+                            int32_t threads) {
+    return static_cast<headrace::HEADRACE_ISA::Handle*>(handle)->with(
+        [&](auto& engine) { return engine.run(*step, first, end, threads); });
 }
 
 // The head for other tokens of the step before, no more at once than were reserved; of `step` only what is sampled

@@ -1,7 +1,7 @@
 """Calls the C++ decoder; decoder/model.h has its structures."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int32, c_int64, c_void_p
 
 import numpy as np
@@ -22,6 +22,8 @@ _create = Kernel("decoder_create", POINTER, POINTER)
 _destroy = Kernel("decoder_destroy", POINTER)
 _reserve = Kernel("decoder_reserve", POINTER, INT, INT, INT32)
 _forward = Kernel("decoder_forward", POINTER, POINTER, INT32)
+_begin = Kernel("decoder_begin", POINTER, POINTER, POINTER, INT32)
+_run = Kernel("decoder_run", POINTER, POINTER, INT, INT, INT32)
 _logits = Kernel("decoder_logits", POINTER, POINTER, INT32)
 
 
@@ -64,6 +66,8 @@ class _Decoder(ctypes.Structure):
                 "head_dim",
                 "rotary_dim",
                 "vocab_size",
+                "first_token",
+                "end_token",
                 "positions",
                 "num_blocks",
                 "block_size",
@@ -72,6 +76,7 @@ class _Decoder(ctypes.Structure):
         ("dtype", c_int32),
         ("embedding_dtype", c_int32),
         ("eight_bit_cache", c_int32),
+        ("carries_residual", c_int32),
         ("eps", c_float),
     ]
 
@@ -117,7 +122,9 @@ class Decoder:
             *(_layer(layer, kv) for layer, kv in zip(weights.layers, cache, strict=True))
         )
         self._kept = (weights, cos_sin, cache, layers)  # C++ holds their addresses
-        self._vocab_size = weights.vocab_size
+        self._num_parts = 2 * len(layers) + 2  # as decoder/model.h counts them
+        self._hidden_size = weights.hidden_size
+        self._num_logits = len(weights.vocabulary)
         model = _Decoder(
             layers=ctypes.addressof(layers),
             embedding=weights.embedding.ctypes.data,
@@ -132,12 +139,15 @@ class Decoder:
             head_dim=weights.head_dim,
             rotary_dim=weights.rotary_dim,
             vocab_size=weights.vocab_size,
+            first_token=weights.vocabulary.start,
+            end_token=weights.vocabulary.stop,
             positions=len(cos_sin),
             num_blocks=cache[0].keys.shape[0] if cache else 0,
             block_size=block_size,
             dtype=weights.dtype,
             embedding_dtype=native.BFLOAT16 if weights.embedding.dtype == np.uint16 else native.FLOAT32,
             eight_bit_cache=int(bool(cache) and cache[0].keys.dtype == np.int8),
+            carries_residual=int(weights.carries_residual),
             eps=weights.eps,
         )
         handle = c_void_p()
@@ -161,6 +171,39 @@ class Decoder:
 
         Raises ValueError if an array names a token, a position or a block that there isn't.
         """
+        outputs, step = self._step(inputs, times)
+        if not _forward(self._handle, byref(step), native.num_threads()):
+            raise ValueError(_NOT_THERE)
+        return outputs
+
+    def forward_among_ranks(
+        self, inputs: StepInputs, add_up: Callable[[NDArray[np.float32]], None], times: Times | None = None
+    ) -> StepOutputs:
+        """The same of a rank's slices, with a call for each part of the model: the embedding, each layer's attention
+        and its feed-forward layer, the head.
+
+        Between two of them `add_up` makes the residual stream [tokens, hidden_size] the sum of all ranks', in place.
+        """
+        outputs, step = self._step(inputs, times)
+        threads, where = native.num_threads(), c_void_p()
+        if not _begin(self._handle, byref(step), byref(where), threads):
+            raise ValueError(_NOT_THERE)
+        residual = _floats_at(where, (step.num_tokens, self._hidden_size))
+        for part in range(self._num_parts):
+            if part > 0:
+                add_up(residual)
+            _run(self._handle, byref(step), part, part + 1, threads)
+        return outputs
+
+    def logits(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """[len(tokens), logits that are here] for tokens of the step before, at most as many as `reserve` was told
+        of."""
+        outputs, step = self._outputs(tokens, np.ones(len(tokens), np.bool_))
+        if not _logits(self._handle, byref(step), native.num_threads()):
+            raise ValueError(f"tokens {tokens}: not all of the last step, or more than were reserved")
+        return outputs.logits
+
+    def _step(self, inputs: StepInputs, times: Times | None) -> tuple[StepOutputs, _Step]:
         outputs, step = self._outputs(inputs.sampled, inputs.logits_wanted)
         step.token_ids = inputs.token_ids.ctypes.data
         step.block_tables = inputs.block_tables.ctypes.data
@@ -169,23 +212,14 @@ class Decoder:
         step.num_tokens = len(inputs.token_ids)
         step.times = None if times is None else ctypes.addressof(times)
         step.num_rows, step.max_blocks = inputs.block_tables.shape
-        if not _forward(self._handle, byref(step), native.num_threads()):
-            raise ValueError("the step names a token id, a position or a block that the model doesn't have")
-        return outputs
-
-    def logits(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        """[len(tokens), vocab_size] for tokens of the step before, at most as many as `reserve` was told of."""
-        outputs, step = self._outputs(tokens, np.ones(len(tokens), np.bool_))
-        if not _logits(self._handle, byref(step), native.num_threads()):
-            raise ValueError(f"tokens {tokens}: not all of the last step, or more than were reserved")
-        return outputs.logits
+        return outputs, step
 
     def _outputs(self, sampled: NDArray[np.int64], wanted: NDArray[np.bool_]) -> tuple[StepOutputs, _Step]:
         rows = np.where(wanted, np.cumsum(wanted) - 1, -1)
         outputs = StepOutputs(
             np.empty(len(sampled), np.int64),
             np.empty(len(sampled), np.float32),
-            np.empty((int(wanted.sum()), self._vocab_size), np.float32),
+            np.empty((int(wanted.sum()), self._num_logits), np.float32),
         )
         step = _Step(
             sampled=sampled.ctypes.data,
@@ -197,6 +231,14 @@ class Decoder:
         )
         step.kept = rows  # until the call is over
         return outputs, step
+
+
+_NOT_THERE = "the step names a token id, a position or a block that the model doesn't have"
+
+
+def _floats_at(address: c_void_p, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """C++'s memory as an array, as long as C++ keeps it there."""
+    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(c_float)), shape)
 
 
 def _layer(layer: LayerWeights, kv: KvLayer) -> _Layer:

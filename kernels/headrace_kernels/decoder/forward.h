@@ -1,4 +1,4 @@
-// A whole step on several threads: embedding, layers, head. One parallel region, a few barriers a layer.
+// A step, or some parts of it, on several threads: embedding, layers, head. One parallel region, a few barriers a layer.
 #pragma once
 
 #include <ctime>
@@ -35,15 +35,22 @@ public:
           team_(team),
           head_panels_(round_up(model.head_dim, kPanelColumns) / kPanelColumns) {}
 
-    // One thread's part of all layers and the head, or of the head alone for tokens of the step before.
-    void run(int thread, int threads, bool head_alone) const {
+    // What one thread does of the parts [first, end).
+    void run(int thread, int threads, int64_t first, int64_t end) const {
         const Products products;
         Place place{thread, threads};
-        if (!head_alone) {
-            embed(place);
-            for (int64_t i = 0; i < model_.num_layers; i++) layer(place, model_.layers[i], plans_[plan_of_layer_[i]]);
+        for (int64_t part = first; part < end; part++) {
+            const int64_t layer = (part - 1) / 2;
+            if (part == 0) {
+                embed(place);
+            } else if (layer == model_.num_layers) {
+                head(place);
+            } else if (part % 2 == 1) {
+                attention(place, model_.layers[layer], plans_[plan_of_layer_[layer]]);
+            } else {
+                feed_forward(place, model_.layers[layer]);
+            }
         }
-        head(place);
     }
 
     // After all threads have returned: the best of their bests.
@@ -100,15 +107,32 @@ private:
     float* residual(int64_t token) const { return space_.residual + token * model_.hidden_size; }
 
     void embed(Place& place) const {
-        phase(place, kEmbedding, tokens(), [&](int64_t token, int64_t) {
+        const auto look_up = [&](int64_t token, int64_t) {
             float* to = residual(token);
-            const int64_t from = step_.token_ids[token] * model_.hidden_size;
+            const int64_t from = (step_.token_ids[token] - model_.first_token) * model_.hidden_size;
             if (model_.embedding_dtype == kBFloat16) {
                 widen_row(static_cast<const BFloat16*>(model_.embedding) + from, to);
             } else {
                 widen_row(static_cast<const float*>(model_.embedding) + from, to);
             }
+        };
+        if (model_.end_token - model_.first_token == model_.vocab_size) {
+            phase(place, kEmbedding, tokens(), look_up);
+            return;
+        }
+        phase(place, kEmbedding, tokens(), [&](int64_t token, int64_t next) {
+            const int64_t id = step_.token_ids[token];
+            if (id >= model_.first_token && id < model_.end_token) {
+                look_up(token, next);
+            } else {
+                clear(token);
+            }
         });
+    }
+
+    // A token whose residual stream another rank has.
+    void clear(int64_t token) const {
+        __builtin_memset(residual(token), 0, model_.hidden_size * sizeof(float));
     }
 
     template <class E>
@@ -237,7 +261,13 @@ private:
         }
     }
 
-    void layer(Place& place, const DecoderLayer& layer, const AttentionPlan& plan) const {
+    void attention(Place& place, const DecoderLayer& layer, const AttentionPlan& plan) const {
+        if (model_.num_heads == 0) {
+            if (model_.carries_residual == 0) {
+                phase(place, kOutput, tokens(), [&](int64_t token, int64_t) { clear(token); });
+            }
+            return;
+        }
         // Nobody is in the attention of the layer before any more, nor in this layer's yet.
         if (place.thread == 0) plan.rewind();
         linear_of_normed(place, kQkv, layer.input_norm, layer.qkv, head_panels_, share(layer.output, place, kPair),
@@ -247,11 +277,10 @@ private:
                              }
                          });
         attend(place, layer, plan);
-        const auto to_residual = [&](int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride) {
-            add_to_residual(panel, m, rows, out, stride);
-        };
-        linear(place, kOutput, space_.attended, tokens(), layer.output, kPair, share(layer.gate_up, place, kPair), [] {},
-               to_residual);
+        linear_to_residual(place, kOutput, space_.attended, layer.output, share(layer.gate_up, place, kPair));
+    }
+
+    void feed_forward(Place& place, const DecoderLayer& layer) const {
         linear_of_normed(place, kGateUp, layer.mlp_norm, layer.gate_up, kPair, share(layer.down, place, kPair),
                          [&](int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride) {
                              gate(panel / kPair * kPanelColumns, m, rows, out, stride);
@@ -259,7 +288,20 @@ private:
         const DecoderLayer* following = &layer + 1 < model_.layers + model_.num_layers ? &layer + 1 : nullptr;
         const char* afterwards = following != nullptr ? share(following->qkv, place, head_panels_)
                                                       : share(model_.head, place, kPair);
-        linear(place, kDown, space_.gated, tokens(), layer.down, kPair, afterwards, [] {}, to_residual);
+        linear_to_residual(place, kDown, space_.gated, layer.down, afterwards);
+    }
+
+    // A linear layer that is added to the residual stream, or is what is left of it.
+    void linear_to_residual(Place& place, Operation operation, const RowTiles<T>& x, const LinearLayer& layer,
+                            const char* afterwards) const {
+        linear(place, operation, x, tokens(), layer, kPair, afterwards, [] {},
+               [&](int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride) {
+                   if (model_.carries_residual != 0) {
+                       put_in_residual(panel, m, rows, out, stride, [](Vec old, Vec more) { return old + more; });
+                   } else {
+                       put_in_residual(panel, m, rows, out, stride, [](Vec, Vec more) { return more; });
+                   }
+               });
     }
 
     // A panel of gates and one of up: silu(gate) * up is 16 columns of what `down` reads.
@@ -272,16 +314,18 @@ private:
         }
     }
 
-    void add_to_residual(int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride) const {
+    template <class Join>
+    void put_in_residual(int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride,
+                         const Join& join) const {
         const int64_t column = panel * kPanelColumns, left = model_.hidden_size - column;
         const int64_t columns = left < stride ? left : stride;
         for (int64_t r = 0; r < rows; r++) {
             float* to = residual(m + r) + column;
             const float* from = out + r * stride;
             for_each_vector(
-                columns, [&](int64_t n) { store(to + n, load(to + n) + load(from + n)); },
+                columns, [&](int64_t n) { store(to + n, join(load(to + n), load(from + n))); },
                 [&](int64_t n, int64_t count) {
-                    store_part(to + n, load_part(to + n, count) + load_part(from + n, count), count);
+                    store_part(to + n, join(load_part(to + n, count), load_part(from + n, count)), count);
                 });
         }
     }
@@ -354,24 +398,24 @@ private:
 
     void head(Place& place) const {
         const ThreadSpace<T>& own = space_.threads[place.thread];
+        const int64_t width = model_.end_token - model_.first_token;
         for (int64_t s = 0; s < step_.num_sampled; s++) {
             own.best[s] = -INFINITY;
-            own.best_ids[s] = model_.vocab_size;
+            own.best_ids[s] = model_.end_token;
         }
         phase(place, kNorm, step_.num_sampled,
               [&](int64_t s, int64_t) { normalise_row(step_.sampled[s], model_.norm, space_.heads, s); });
         if (step_.num_sampled == 0) return;
         linear(place, kHead, space_.heads, step_.num_sampled, model_.head, kPair, nullptr, [] {},
                [&](int64_t panel, int64_t m, int64_t rows, const float* out, int64_t stride) {
-                   const int64_t first = panel * kPanelColumns, left = model_.vocab_size - first;
+                   const int64_t first = panel * kPanelColumns, left = width - first;
                    const int64_t columns = left < stride ? left : stride;
                    for (int64_t r = 0; r < rows; r++) {
                        const float* logits = out + r * stride;
-                       keep_best(logits, first, columns, own.best[m + r], own.best_ids[m + r]);
+                       keep_best(logits, model_.first_token + first, columns, own.best[m + r], own.best_ids[m + r]);
                        const int64_t row = step_.logits_rows[m + r];
                        if (row < 0) continue;
-                       __builtin_memcpy(step_.logits + row * model_.vocab_size + first, logits,
-                                        columns * sizeof(float));
+                       __builtin_memcpy(step_.logits + row * width + first, logits, columns * sizeof(float));
                    }
                });
     }

@@ -27,18 +27,23 @@ struct DecoderLayer {
     int64_t rotary;       // whether positions are embedded
 };
 
+// All of a model, or one rank's slices of it: of each layer some heads and some columns of the feed-forward layer, and
+// some tokens of the vocabulary.
 struct Decoder {
     const DecoderLayer* layers;
-    const void* embedding;  // [vocab_size, hidden_size] of embedding_dtype
+    const void* embedding;  // [end_token - first_token, hidden_size] of embedding_dtype
     const float* norm;      // [hidden_size]
     LinearLayer head;
     const float* cos_sin;  // [positions, rotary_dim]: of each position the cosines, then the sines
+    // Heads and columns that are here; num_heads may be 0. vocab_size is the whole model's.
     int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, rotary_dim, vocab_size;
+    int64_t first_token, end_token;  // of the vocabulary: what embedding and head have
     int64_t positions;  // that cos_sin has
     int64_t num_blocks, block_size;
     int32_t dtype;  // of weights, activations and cache
     int32_t embedding_dtype;
     int32_t eight_bit_cache;  // the cache is 8-bit quants with scales instead (kv_cache.py)
+    int32_t carries_residual;  // 0: of a layer only what its slices add is left in the residual stream
     float eps;
 };
 
@@ -59,11 +64,15 @@ struct DecoderStep {
     const int32_t* context_lengths;  // [num_rows]
     const int64_t* sampled;          // [num_sampled] which tokens the head is computed for
     const int64_t* logits_rows;      // [num_sampled] row of `logits` that gets a token's logits, or -1 for none
-    float* logits;                   // [highest of logits_rows + 1, vocab_size]
+    float* logits;                   // [highest of logits_rows + 1, end_token - first_token]
     int64_t* best_ids;               // [num_sampled] of the largest logit, the lowest id among equals
     float* best_logits;              // [num_sampled] its value; NaN if any logit is NaN
     Times* times;                    // added to by each thread; null: nothing is timed
     int64_t num_tokens, num_rows, max_blocks, num_sampled;
 };
+
+// A step goes through the parts of a model: the embedding, each layer's attention and its feed-forward layer, the head.
+// Between two of them ranks add up their residual streams.
+constexpr int64_t num_parts(const Decoder& model) { return 2 * model.num_layers + 2; }
 
 }  // namespace headrace

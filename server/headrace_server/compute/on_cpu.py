@@ -1,8 +1,10 @@
-"""The CPU's way: one C++ call for all layers and the head, one for sampling. Numpy arrays; no torch."""
+"""The CPU's way: one C++ call for all layers and the head, one for sampling. Numpy arrays; torch only where several
+ranks talk."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +27,21 @@ from headrace_server.sampling.on_cpu import IMPOSSIBLE, UNKNOWN, sample_on_cpu
 from headrace_server.sampling.samples import Samples
 from headrace_server.step import Floats, Ints
 
+if TYPE_CHECKING:
+    from headrace_server.compute.rank_decoder import RankDecoder
+    from headrace_server.distributed.arrays import ArrayCollective
+
 ELEMENT = {native.FLOAT32: np.float32, native.BFLOAT16: np.uint16}
 NAME = {native.FLOAT32: "float32", native.BFLOAT16: "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class AmongRanks:
+    """What a rank must know of the others."""
+
+    collective: "ArrayCollective"
+    vocabulary_widths: Sequence[int]  # of each rank
+    sharers: int  # ranks that share this machine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +59,38 @@ class CpuCompute:
 
     device = "cpu"
     overlaps = False
-    collective: Collective = Alone()  # one call computes all layers: there is no place for a sum over ranks
 
     def __init__(
-        self, config: ModelConfig, weights: DecoderWeights, block_size: int, *, eight_bit_cache: bool = False
+        self,
+        config: ModelConfig,
+        weights: DecoderWeights,
+        block_size: int,
+        *,
+        eight_bit_cache: bool = False,
+        among: AmongRanks | None = None,
     ) -> None:
         self.config = config
+        self.collective: Collective = Alone() if among is None else among.collective.collective
+        self._among = among
         self.dtype = NAME[weights.dtype]
         self.block_size = block_size
         self.weights = weights
         self.times: Times | None = None  # steps add to it what their operations took
-        self._block_shape = kv_cache_shape(1, block_size, config.num_kv_heads, config.head_dim, int8=eight_bit_cache)
+        self._block_shape = kv_cache_shape(1, block_size, weights.num_kv_heads, config.head_dim, int8=eight_bit_cache)
         self._cache_element = np.int8 if eight_bit_cache else ELEMENT[weights.dtype]
         self.kv_bytes_per_token = config.kv_bytes_per_token(
-            np.dtype(self._cache_element).itemsize, scale_bytes=SCALE_BYTES if eight_bit_cache else 0
+            np.dtype(self._cache_element).itemsize,
+            weights.num_kv_heads,
+            scale_bytes=SCALE_BYTES if eight_bit_cache else 0,
         )
         self._cache: Sequence[KvLayer] = ()
         self._host: Sequence[KvLayer] = ()  # of blocks that are swapped out
         self._host_blocks = HostBlocks(0, 0)
-        self.decoder: Decoder | None = None  # from Warmup on
+        self.decoder: Decoder | RankDecoder | None = None  # from Warmup on
         self._last_token: NDArray[np.int64] = np.empty(0, np.int64)
 
     def available(self) -> tuple[int, float]:
-        return available_bytes(), CPU_SHARE
+        return available_bytes(), CPU_SHARE / (self._among.sharers if self._among is not None else 1)
 
     def worst_case(self, run: Callable[[], None]) -> int:
         return 0  # the share leaves room for it
@@ -76,7 +100,8 @@ class CpuCompute:
         self._host = self._allocate(plan.host_blocks)
         self._host_blocks = HostBlocks(plan.num_blocks, plan.host_blocks)
         table = cos_sin_table(self.config.rope, plan.served_positions)
-        self.decoder = Decoder(self.weights, table, self._cache, self.block_size)
+        decoder = Decoder(self.weights, table, self._cache, self.block_size)
+        self.decoder = decoder if self._among is None else _among_ranks(decoder, self._among)
         self.decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
         self._last_token = np.zeros(plan.max_rows, np.int64)
 
@@ -143,18 +168,36 @@ class CpuCompute:
         )
 
     def _told(self, chunk: AskedChunk) -> Floats:
-        assert self.decoder is not None, "steps come after Warmup"
-        logits = self.decoder.logits
-        parts = [token_logprobs(logits(tokens), following) for tokens, following in chunk.slices()]
+        parts = [self._logprobs(tokens, following) for tokens, following in chunk.slices()]
         return np.concatenate([np.empty(0, np.float32), *parts])
 
-    def _sample(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples:
+    def _logprobs(self, tokens: Ints, following: Ints) -> Floats:
+        assert self.decoder is not None, "steps come after Warmup"
+        logits = self.decoder.logits(tokens)
+        if self.collective.rank > 0:
+            return np.full(len(following), np.nan, np.float32)  # rank 0 tells
+        return token_logprobs(logits, following)
+
+    def _sample(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples | None:
+        """Rank 0 samples, and all ranks get the ids: they are the next step's inputs."""
+        samples = self._drawn(outputs, sampling, plain, rows) if self.collective.rank == 0 else None
+        ids = np.empty(len(sampling), np.int64) if samples is None else samples.ids
+        if self._among is not None:
+            self._among.collective.broadcast(ids)
+        self._last_token[sampling] = ids
+        return samples
+
+    def _drawn(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples:
         best = np.where(np.isfinite(outputs.best_logits), outputs.best_ids, IMPOSSIBLE)
         known = np.where(plain, best, UNKNOWN)
         indices = rows.known[sampling] - rows.prompt[sampling]
-        samples = sample_on_cpu(outputs.logits, sampling, indices, rows.sampling, known=known)
-        self._last_token[sampling] = samples.ids
-        return samples
+        return sample_on_cpu(outputs.logits, sampling, indices, rows.sampling, known=known)
+
+
+def _among_ranks(decoder: Decoder, among: AmongRanks) -> "RankDecoder":
+    from headrace_server.compute.rank_decoder import RankDecoder
+
+    return RankDecoder(decoder, among.collective, among.vocabulary_widths)
 
 
 def _copy_blocks(sources: Sequence[KvLayer], targets: Sequence[KvLayer], pairs: Ints) -> None:

@@ -11,9 +11,9 @@ from typing import Self
 from headrace_server.errors import ConfigError
 from headrace_server.models.config import ModelConfig
 
-MOST_INNER_UNIT = 128
-"""Columns of the feed-forward layer that stay together: as many as a group of a quantized
-checkpoint or a tile of a product has."""
+INNER_UNIT, BLOCKS_INNER_UNIT = 128, 256
+"""Columns of the feed-forward layer that stay together, at most: as many as a group of a quantized checkpoint or a tile
+of a product has; as many as the largest of a GGUF's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Split:
         return cls.of(config, 0, 1)
 
     @classmethod
-    def of(cls, config: ModelConfig, rank: int, world_size: int) -> Self:
+    def of(cls, config: ModelConfig, rank: int, world_size: int, inner_unit: int = INNER_UNIT) -> Self:
         """Raises ConfigError if the model has too few columns or tokens to give each rank one."""
         for name, size in (("vocab_size", config.vocab_size), ("intermediate_size", config.intermediate_size)):
             if size < world_size:
@@ -48,7 +48,7 @@ class Split:
             world_size=world_size,
             query_heads=query_heads,
             kv_heads=kv_heads,
-            inner=split_inner(config.intermediate_size, world_size)[rank],
+            inner=split_inner(config.intermediate_size, world_size, inner_unit)[rank],
             vocabulary=vocabulary[rank],
             vocabulary_widths=tuple(map(len, vocabulary)),
         )
@@ -87,9 +87,9 @@ def _replicated(group: int, num_kv_heads: int, replicas: int) -> list[tuple[rang
     return shares
 
 
-def split_inner(size: int, world_size: int) -> list[range]:
-    """Columns of the feed-forward layer, in units as large as the size and the number of ranks allow."""
-    unit = MOST_INNER_UNIT
+def split_inner(size: int, world_size: int, unit: int = INNER_UNIT) -> list[range]:
+    """Columns of the feed-forward layer, in units of `unit`, a power of two, or of as many as the size and the number
+    of ranks allow."""
     while size % unit or size // unit < world_size:
         unit //= 2
     return [range(part.start * unit, part.stop * unit) for part in even_parts(size // unit, world_size)]

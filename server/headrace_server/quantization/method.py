@@ -66,7 +66,7 @@ def quantization_method(stored: StoredInt4 | None, asked: str | None, device: to
 
 
 _ELSEWHERE = {
-    "int8": "on a CPU only a shard that is alone, in float32 or bfloat16, computes with such weights; leave it out",
+    "int8": "on a CPU only the C++ kernels compute with such weights; leave it out",
     "int4": "only a CPU computes with such weights; take int8, fp8, or a checkpoint of gptq or awq",
     "fp8": "only a GPU computes with such weights; take int8 or int4",
 }

@@ -6,16 +6,15 @@ from typing import Protocol
 
 from headrace_kernels.linear import PackedLinear
 from headrace_server.weights.arrays import ArrayCheckpoint
+from headrace_server.weights.slice import Slice
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows [begin, end) of a module's weights [height, …] go to panels first_panel, first_panel + step, …"""
+    """Rows of a module's weights go to panels first_panel, first_panel + step, …"""
 
     name: str
-    height: int
-    begin: int
-    end: int
+    rows: Slice
     first_panel: int
     step: int = 1
 
@@ -24,9 +23,10 @@ class LinearMaker(Protocol):
     """How a layer's weights are stored: as they are, or quantized."""
 
     def make(
-        self, checkpoint: ArrayCheckpoint, parts: Sequence[Part], in_features: int, *, bias: bool, head: bool = False
+        self, checkpoint: ArrayCheckpoint, parts: Sequence[Part], inputs: Slice, *, bias: bool, head: bool = False
     ) -> PackedLinear:
-        """One layer of all parts; together they fill its panels. `head`: it is the language-model head."""
+        """One layer of all parts, which together fill its panels, and of these inputs of them. `head`: it is the
+        language-model head. Raises ConfigError where what is stored cannot be cut there."""
         ...
 
     def description(self) -> str | None:

@@ -11,6 +11,7 @@ from headrace_server.quantization.dense import DenseLinears
 from headrace_server.quantization.parts import Part
 from headrace_server.quantization.stored import StoredInt4
 from headrace_server.weights.arrays import ArrayCheckpoint
+from headrace_server.weights.slice import Slice
 
 
 class UnpackedLinears(DenseLinears):
@@ -24,32 +25,38 @@ class UnpackedLinears(DenseLinears):
     def description(self) -> str:
         return f"weights of linear layers: {self._unpacked} tensors of {self._stored.method}, unpacked"
 
-    def _weight(self, checkpoint: ArrayCheckpoint, part: Part, in_features: int) -> NDArray:
-        if not checkpoint.has(f"{part.name}.qweight"):
-            return super()._weight(checkpoint, part, in_features)
-        if part.height % WORD or in_features % WORD:
-            raise ConfigError(
-                f"{part.name}: {part.height} outputs of {in_features} inputs are no whole words of {WORD}"
-            )
+    def _weight(self, checkpoint: ArrayCheckpoint, part: Part, inputs: Slice) -> NDArray:
+        name, rows = part.name, part.rows
+        if not checkpoint.has(f"{name}.qweight"):
+            return super()._weight(checkpoint, part, inputs)
+        if rows.size % WORD or inputs.size % WORD:
+            raise ConfigError(f"{name}: {rows.size} outputs of {inputs.size} inputs are no whole words of {WORD}")
         self._unpacked += 1
-        checkpoint.ignore(f"{part.name}.bias")  # taken where the model has one
-        group_size = self._stored.group_size or in_features
-        groups = -(-in_features // group_size)
-        scales = checkpoint.take_float32(f"{part.name}.scales", groups, part.height, rounded=False)
-        zero_words = checkpoint.take_int32(f"{part.name}.qzeros", groups, part.height // WORD)
+        checkpoint.ignore(f"{name}.bias")  # taken where the model has one
+        group_size = self._stored.group_size or inputs.size
+        groups = -(-inputs.size // group_size)
+        scales = checkpoint.take_float32(f"{name}.scales", groups, rows, rounded=False)
+        zero_words = checkpoint.take_int32(f"{name}.qzeros", groups, _words_of(rows))
         if self._stored.method == "awq":
-            zeros = _unpack(zero_words, AWQ)
-            numbers = _unpack(checkpoint.take_int32(f"{part.name}.qweight", in_features, part.height // WORD), AWQ)
+            zeros = _unpack(zero_words, rows, AWQ)
+            numbers = _unpack(checkpoint.take_int32(f"{name}.qweight", inputs, _words_of(rows)), rows, AWQ)
         else:
-            zeros = _unpack(zero_words, IN_ORDER) + self._stored.zero_offset
-            words = checkpoint.take_int32(f"{part.name}.qweight", in_features // WORD, part.height)
-            numbers = _unpack(words.T, IN_ORDER).T
-        group_of = np.arange(in_features, dtype=np.int32) // group_size
-        if checkpoint.has(f"{part.name}.g_idx"):
-            group_of = checkpoint.take_int32(f"{part.name}.g_idx", in_features)
+            zeros = _unpack(zero_words, rows, IN_ORDER) + self._stored.zero_offset
+            words = checkpoint.take_int32(f"{name}.qweight", _words_of(inputs), rows)
+            numbers = _unpack(words.T, inputs, IN_ORDER).T
+        group_of = np.arange(inputs.begin, inputs.end, dtype=np.int32) // group_size
+        if checkpoint.has(f"{name}.g_idx"):
+            group_of = checkpoint.take_int32(f"{name}.g_idx", inputs)
         return np.ascontiguousarray((scales[group_of] * (numbers - zeros[group_of]).astype(np.float32)).T)
 
 
-def _unpack(words: NDArray[np.int32], shifts: Sequence[int]) -> NDArray[np.int16]:
-    """[rows, columns] → [rows, 8 * columns]."""
-    return (words[:, :, None] >> np.array(shifts, np.int32) & 15).astype(np.int16).reshape(len(words), -1)
+def _words_of(axis: Slice) -> Slice:
+    """Those that hold its numbers; the first and the last may hold others, too."""
+    return Slice(axis.size // WORD, axis.begin // WORD, -(-axis.end // WORD))
+
+
+def _unpack(words: NDArray[np.int32], axis: Slice, shifts: Sequence[int]) -> NDArray[np.int16]:
+    """[rows, words of the axis] → [rows, numbers of the axis]."""
+    numbers = (words[:, :, None] >> np.array(shifts, np.int32) & 15).astype(np.int16).reshape(len(words), -1)
+    first = axis.begin % WORD
+    return numbers[:, first : first + len(axis)]
