@@ -29,6 +29,18 @@ def test_ranks_give_the_tokens_of_one(count: int, launch: Callable[..., Server],
     nothing_left(server)
 
 
+def test_ranks_take_the_blocks_of_a_gguf_as_they_are(launch: Callable[..., Server]) -> None:
+    """And keep their KV in 8 bits: the answer is that of one rank with the same flags."""
+    small = (*FLAGS, "--quantize", "int4", "--kv-cache-dtype", "int8")
+    alone = launch(*small)
+    expected = alone.token_ids(PROMPT, TOKENS)
+    alone.stop()
+    server = launch(*small, "--num-shard", "3")
+    assert server.token_ids(PROMPT, TOKENS) == expected
+    for rank in range(3):
+        assert f"[rank {rank}] weights of linear layers: 210 tensors as their blocks of Q4_1" in server.log()
+
+
 def test_a_rank_that_is_killed_is_named_and_the_others_are_gone_within_5_seconds(launch: Callable[..., Server]) -> None:
     server = launch(*FLAGS, "--num-shard", "2")
     (victim,) = (process for process in server.family if "--rank 1 " in " ".join(process.cmdline()))

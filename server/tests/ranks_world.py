@@ -84,7 +84,7 @@ class Ranks:
         return pipe.recv()
 
     def load(self, directory: Path, *flags: str, way: str = "C++") -> "SplitRunner":
-        """The model on all ranks, computed in C++ or by torch's layers."""
+        """The model on all ranks: computed in C++, or by torch's layers because all but one have no C++ kernels."""
         for answer in self.all("load", directory, way, flags):
             assert answer is None, answer
         return SplitRunner(self, read_config(directory))
@@ -138,17 +138,15 @@ class _Rank:
         self.runner: Any = None
 
     def load(self, directory: Path, way: str, flags: Sequence[str]) -> None:
+        from headrace_server import load
         from headrace_server.flags import parse_serve
-        from headrace_server.load import CPU_TYPES, on_cpu, on_torch
-        from headrace_server.runner import Runner
 
-        words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1"]
+        words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1", "--dtype", "float32"]
         parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE), *flags])
-        config, dtype = read_config(directory), parsed.dtype or "float32"
-        if way == "C++":
-            self.runner = Runner(on_cpu(parsed, config, CPU_TYPES[dtype], self._collective))
-        else:
-            self.runner = Runner(on_torch(parsed, config, dtype, "cpu", self._collective))
+        load._collective = lambda *_: self._collective  # they have met already
+        load.native.available = lambda: way == "C++" or self._collective.rank == 0
+        self.runner = load.load_runner(parsed, read_config(directory))
+        assert type(self.runner.compute).__name__ == {"C++": "CpuCompute", "torch": "TorchCompute"}[way]
 
     def warm_up(self, limits: Limits) -> Any:
         from headrace_server.warmup import warm_up

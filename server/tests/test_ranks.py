@@ -11,6 +11,7 @@ from int4_checkpoints import write
 from ranks_world import Raised, Ranks, SplitWorld
 from shard_world import BLOCK_SIZE, GREEDY, World, load, load_on_torch, random_tokens
 from test_architectures import ARCHITECTURES
+from test_slices import gguf
 from test_swap import HOST_BLOCKS, swap_and_go_on
 from tiny_models import TinyModel, save
 
@@ -87,6 +88,11 @@ def test_smaller_types_and_weights_answer_as_on_one_rank(
 
 
 @pytest.mark.parametrize("flags", [(), ("--dtype", "bfloat16", "--quantize", "int8", "--kv-cache-dtype", "int8")])
+def test_no_rank_begins_within_a_block_of_a_gguf(ranks: Ranks, tmp_path: Path) -> None:
+    """4 blocks of 256 columns a row."""
+    ranks.load(gguf(tmp_path, "Q4_K", {"down_proj": (256, 1024)}), "--quantize", "int4")
+
+
 def test_log_probabilities_have_the_same_bits_whatever_the_chunks_and_batch_mates(
     flags: tuple[str, ...], ranks: Ranks, directories: dict[str, Path]
 ) -> None:
