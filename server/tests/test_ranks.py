@@ -87,12 +87,12 @@ def test_smaller_types_and_weights_answer_as_on_one_rank(
     assert SplitWorld(ranks.load(directory, *flags)).generate(PROMPTS, TOKENS, chunk=8) == alone
 
 
-@pytest.mark.parametrize("flags", [(), ("--dtype", "bfloat16", "--quantize", "int8", "--kv-cache-dtype", "int8")])
 def test_no_rank_begins_within_a_block_of_a_gguf(ranks: Ranks, tmp_path: Path) -> None:
     """4 blocks of 256 columns a row."""
     ranks.load(gguf(tmp_path, "Q4_K", {"down_proj": (256, 1024)}), "--quantize", "int4")
 
 
+@pytest.mark.parametrize("flags", [(), ("--dtype", "bfloat16", "--quantize", "int8", "--kv-cache-dtype", "int8")])
 def test_log_probabilities_have_the_same_bits_whatever_the_chunks_and_batch_mates(
     flags: tuple[str, ...], ranks: Ranks, directories: dict[str, Path]
 ) -> None:
