@@ -167,6 +167,9 @@ class _Rank:
 
         return self.runner.agree(Act(act), number, wanted=lambda: wanted)
 
+    def memory_share(self) -> float:
+        return self.runner.compute.available()[1]
+
     def have_memory(self, available: int) -> None:
         """As if there were only so many bytes."""
         self.runner.compute.available = lambda: (available, 1.0)

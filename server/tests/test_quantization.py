@@ -16,6 +16,7 @@ from headrace_kernels.linear import PackedLinear
 from headrace_kernels.quantized_linear import Kind, QuantizedWeight, dequantize
 from headrace_server import load as loading
 from headrace_server.compute.on_cpu import CpuCompute
+from headrace_server.distributed.collective import Alone
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.quantization.method import quantization_method
 from headrace_server.runner import Runner
@@ -187,6 +188,22 @@ def test_what_the_other_kind_of_device_computes_with_is_refused(model: TinyModel
 def test_float16_is_refused(model: TinyModel) -> None:
     with pytest.raises(ConfigError, match="--quantize int8: needs --dtype float32 or bfloat16, not float16"):
         load(model.directory, "--quantize", "int8", dtype="float16")
+
+
+def test_where_another_rank_can_not_it_is_refused(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneOfTwo(Alone):
+        def least(self, value: int) -> int:
+            return 0
+
+    monkeypatch.setattr(loading, "_collective", lambda *_: OneOfTwo())
+    for flags in (["--quantize", "int8"], ["--kv-cache-dtype", "int8"]):
+        with pytest.raises(ConfigError, match=r"int8: needs the C\+\+ kernels, which another rank can't use"):
+            load(model.directory, *flags)
+
+
+def test_with_an_attention_backend_it_is_refused(model: TinyModel) -> None:
+    with pytest.raises(ConfigError, match=r"--quantize int8: --attention-backend triton computes without the C\+\+"):
+        load(model.directory, "--quantize", "int8", "--attention-backend", "triton")
 
 
 def test_without_the_library_it_is_refused(model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:

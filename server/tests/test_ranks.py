@@ -16,7 +16,7 @@ from test_swap import HOST_BLOCKS, swap_and_go_on
 from tiny_models import TinyModel, save
 
 from headrace_server.distributed.collective import Act
-from headrace_server.memory import Limits
+from headrace_server.memory import CPU_SHARE, Limits
 from headrace_server.sampling.parameters import SamplingParameters
 
 # Heads that ranks can't share evenly: with 4 ranks one of them holds none.
@@ -213,6 +213,12 @@ def test_logits_that_are_no_numbers_fail_the_row_in_every_step(ranks: Ranks, tin
     for result in (world.step(new={0: (PROMPTS[5], GREEDY)}, chunks={0: 17}), world.step(decodes=[0])):
         assert result.error is None
         assert "not finite" in result.row_errors[0]
+
+
+def test_ranks_of_one_machine_share_its_memory(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    count = len(ranks.pipes)
+    ranks.load(tiny_llama.directory, "--local-world-size", str(count))
+    assert ranks.all("memory_share") == [CPU_SHARE / count] * count
 
 
 def test_the_pool_is_as_large_as_the_rank_with_least_memory_allows(ranks: Ranks, tiny_llama: TinyModel) -> None:
