@@ -7,6 +7,7 @@ from headrace_kernels.gather_embeddings import gather_embeddings
 from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.gumbel_noise import gumbel_noise
 from headrace_kernels.int4_matmul import Int4Weight, int4_matmul
+from headrace_kernels.invariant_linear import invariant_linear
 from headrace_kernels.kv_cache import DEFAULT_BLOCK_SIZE, default_block_size, kv_cache_shape
 from headrace_kernels.paged_attention import DecodeWorkspace, paged_attention
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
@@ -36,6 +37,7 @@ __all__ = [
     "gather_rows",
     "gumbel_noise",
     "int4_matmul",
+    "invariant_linear",
     "kv_cache_shape",
     "paged_attention",
     "quantize_rows",

@@ -16,6 +16,8 @@ QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq")
 KV_CACHE_DTYPES = ("int8", "fp8_e4m3fn", "fp8_e5m2")
 DEVICES = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS = ("auto", "triton", "flashinfer", "fa3", "reference")
+INVARIANT_BACKENDS = ("auto", "triton")
+"""Those that --batch-invariant can be had with."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ServeFlags:
     dtype: str | None  # None: bfloat16 where the hardware multiplies it, else float32
     quantize: str | None  # what linear layers' weights are or become, one of QUANTIZATIONS; None: as the checkpoint is
     attention_backend: str  # one of ATTENTION_BACKENDS
+    batch_invariant: bool  # a sequence's bits depend on its own tokens only
     kv_cache_dtype: str | None  # None: the cache has the type dtype
     block_size: int | None  # tokens; None: the attention backend's choice
     num_threads: int
@@ -66,6 +69,11 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         raise ConfigError(f"--num-threads {arguments.num_threads} must be at least 1")
     if not 0 < arguments.cuda_memory_fraction <= 1:
         raise ConfigError(f"--cuda-memory-fraction {arguments.cuda_memory_fraction} must be above 0 and at most 1")
+    if arguments.batch_invariant and arguments.attention_backend not in INVARIANT_BACKENDS:
+        raise ConfigError(
+            f"--attention-backend {arguments.attention_backend}: what it computes for a sequence depends on the batch; "
+            "take triton, or leave --batch-invariant out"
+        )
     return ServeFlags(
         model_dir=arguments.model_dir,
         address=f"unix:{arguments.uds_path}" if arguments.uds_path else arguments.listen,
@@ -77,6 +85,7 @@ def parse_serve(argv: Sequence[str]) -> ServeFlags:
         dtype=arguments.dtype,
         quantize=arguments.quantize,
         attention_backend=arguments.attention_backend,
+        batch_invariant=arguments.batch_invariant,
         kv_cache_dtype=arguments.kv_cache_dtype,
         block_size=arguments.block_size,
         num_threads=arguments.num_threads or _threads(arguments.local_world_size or arguments.world_size),
@@ -173,6 +182,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=ATTENTION_BACKENDS,
         default="auto",
         help="who computes attention (default auto: on a GPU the fastest that is installed, on a CPU the C++ kernels)",
+    )
+    add(
+        "--batch-invariant",
+        action="store_true",
+        help="a sequence gets the same bits alone and in any batch; slower on a GPU, and always so on a CPU",
     )
     add("--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="type of cached keys and values (default: as --dtype)")
     add("--block-size", type=int, help="tokens of one KV block (default: 32 on a CPU, 16 elsewhere)")

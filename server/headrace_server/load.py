@@ -65,6 +65,8 @@ def on_cpu(flags: ServeFlags, config: ModelConfig, dtype: int, collective: Colle
     from headrace_server.quantization.maker import linear_maker
     from headrace_server.weights.arrays import ArrayCheckpoint
 
+    if flags.batch_invariant:
+        LOGGER.info("--batch-invariant changes nothing on a CPU: a sequence has the same bits in every batch anyway")
     block_size = _block_size(flags, config, "cpu")
     linears = linear_maker(config.quantization, flags.quantize, flags.model_dir, dtype)
     inner_unit = BLOCKS_INNER_UNIT if flags.quantize in ("int8", "int4") else INNER_UNIT
@@ -97,12 +99,9 @@ def _among(flags: ServeFlags, split: Split, collective: Collective) -> "AmongRan
 def on_torch(
     flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str, collective: Collective
 ) -> Compute:
-    if flags.quantize in ("int8", "int4") and device_name == "cpu":
-        raise ConfigError(f"--quantize {flags.quantize}: {_why_not_quantized(flags, config, dtype_name)}")
-    interpreted = flags.attention_backend == "triton"
-    if flags.kv_cache_dtype is not None and device_name == "cpu" and not interpreted:
-        why_not = _why_not_quantized(flags, config, dtype_name)
-        raise ConfigError(f"--kv-cache-dtype {flags.kv_cache_dtype}: {why_not}")
+    if device_name == "cpu" and (flag := _asks_for_cpp(flags)):
+        why_not = _why_not_in_cpp(flags, config, dtype_name)
+        raise ConfigError(f"{flag}: {why_not or 'needs the C++ kernels, which another rank cannot use; it says why'}")
     import torch
 
     from headrace_server.devices.host import HostDevice
@@ -139,9 +138,11 @@ def torch_compute(
     heads = HeadCounts(len(split.query_heads), len(split.kv_heads), config.head_dim)
     block_size = _block_size(flags, config, place.type)
     cache_dtype = _torch_cache_dtype(flags.kv_cache_dtype) or checkpoint.dtype
-    backend = attention_backend(flags.attention_backend, heads, block_size, place, checkpoint.dtype, cache_dtype)
+    backend = attention_backend(
+        flags.attention_backend, heads, block_size, place, checkpoint.dtype, cache_dtype, flags.batch_invariant
+    )
     LOGGER.info("attention by %s", backend.name)
-    method = quantization_method(config.quantization, flags.quantize, place)
+    method = quantization_method(config.quantization, flags.quantize, place, flags.batch_invariant)
     model = model_class(config)(config, split, checkpoint, method, backend, place, collective)
     return TorchCompute(
         model, backend, checkpoint.dtype, device, TorchOptions(flags.memory_fraction, flags.cuda_graphs, cache_dtype)
@@ -162,7 +163,8 @@ def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collect
 
     from headrace_server.distributed.join import join
 
-    return join(flags.rendezvous, getattr(torch, dtype_name), torch.device(device_name), flags.remove_socket)
+    dtype, device = getattr(torch, dtype_name), torch.device(device_name)
+    return join(flags.rendezvous, dtype, device, flags.remove_socket, in_order=flags.batch_invariant)
 
 
 def _decoder_can(config: ModelConfig) -> bool:
@@ -192,8 +194,15 @@ def _why_not_in_cpp(flags: ServeFlags, config: ModelConfig, dtype: str) -> str |
     return None
 
 
-def _why_not_quantized(flags: ServeFlags, config: ModelConfig, dtype: str) -> str:
-    return _why_not_in_cpp(flags, config, dtype) or "needs the C++ kernels, which another rank can't use; it says why"
+def _asks_for_cpp(flags: ServeFlags) -> str | None:
+    """The flag that on a CPU is the C++ kernels' alone to obey; Triton's interpreter can do some of them."""
+    if flags.quantize in ("int8", "int4"):
+        return f"--quantize {flags.quantize}"
+    if flags.attention_backend == "triton":
+        return None
+    if flags.kv_cache_dtype is not None:
+        return f"--kv-cache-dtype {flags.kv_cache_dtype}"
+    return "--batch-invariant" if flags.batch_invariant else None
 
 
 def _block_size(flags: ServeFlags, config: ModelConfig, device_type: str) -> int:

@@ -204,7 +204,7 @@ def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -
     torch.set_num_threads(1)
     native.set_num_threads(1)
     place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
-    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None))
+    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, in_order=False))
     while True:
         try:
             name, *arguments = pipe.recv()

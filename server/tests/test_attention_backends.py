@@ -165,6 +165,7 @@ def test_what_cannot_compute_here_says_what_it_needs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     for name, heads, device, dtype, reason in (
         ("triton", HEADS, CPU, torch.float32, r"needs a GPU \(or TRITON_INTERPRET=1"),
+        ("triton", HeadCounts(4, 2, 288), gpu, half, "heads of 288 elements are more than 256"),
         ("flashinfer", HEADS, CPU, half, "needs a GPU"),
         ("flashinfer", HEADS, gpu, torch.float32, "needs --dtype bfloat16 or float16"),
         ("flashinfer", HeadCounts(4, 2, 80), gpu, half, "heads of 80 elements are none of 64, 128, 256"),
@@ -172,6 +173,22 @@ def test_what_cannot_compute_here_says_what_it_needs(monkeypatch):
     ):
         with pytest.raises(ConfigError, match=reason):
             attention_backend(name, heads, BLOCK_SIZE, device, dtype)
+
+
+def test_what_must_not_depend_on_the_batch_is_left_to_triton(installed, monkeypatch):
+    present = {"triton", "flashinfer", "flash_attn_interface"}
+    monkeypatch.setattr(choose, "find_spec", lambda name: name if name in present else None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+    def chosen(device):
+        return attention_backend("auto", HEADS, BLOCK_SIZE, device, torch.float16, batch_invariant=True)
+
+    assert chosen(torch.device("cuda:0")).name == "triton"
+    present.remove("triton")
+    with pytest.raises(
+        ConfigError, match="--batch-invariant: not installed; `pip install triton`, or leave the flag out"
+    ):
+        chosen(torch.device("cuda:0"))
 
 
 @pytest.mark.parametrize("name", ["auto", "flashinfer", "fa3", "triton"])

@@ -28,7 +28,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(directory: Path, chosen: EightBits) -> Runner:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "quantization_method", lambda stored, asked, device: chosen)
+        patch.setattr(method, "quantization_method", lambda *_: chosen)
         return load_on_torch(directory)
 
 

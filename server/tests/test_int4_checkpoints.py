@@ -49,7 +49,7 @@ def pair(request: pytest.FixtureRequest, plain_llama: Path, tmp_path_factory: py
 def load_packed(directory: Path) -> Runner:
     """Torch's way as on a GPU, where 4 bits stay 4 bits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "quantization_method", lambda stored, asked, device: FourBits(stored, unpack=False))
+        patch.setattr(method, "quantization_method", lambda stored, *_: FourBits(stored, unpack=False))
         return load_on_torch(directory)
 
 

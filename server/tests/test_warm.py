@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tiny_models import TinyModel
 
 # What a server with other limits compiles: the same code, another process, other numbers of rows, tokens and blocks.
@@ -23,8 +24,9 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
 
 
-def test_a_server_finds_every_kernel_compiled(tiny_llama: TinyModel, tmp_path: Path) -> None:
-    model = ["--model-dir", str(tiny_llama.directory), "--kernel-cache", str(tmp_path)]
+@pytest.mark.parametrize("flags", [[], ["--batch-invariant"]], ids=["plain", "batch-invariant"])
+def test_a_server_finds_every_kernel_compiled(flags: list[str], tiny_llama: TinyModel, tmp_path: Path) -> None:
+    model = ["--model-dir", str(tiny_llama.directory), "--kernel-cache", str(tmp_path), *flags]
     warmed = run("-m", "headrace_server", "warm", "--target", "sm_90", *model)
     assert warmed.returncode == 0, warmed.stderr
     compiled = list(tmp_path.rglob("*.cubin"))
@@ -33,6 +35,8 @@ def test_a_server_finds_every_kernel_compiled(tiny_llama: TinyModel, tmp_path: P
     assert served.returncode == 0, served.stderr
     assert int(served.stdout) > 10
     assert sorted(tmp_path.rglob("*.cubin")) == sorted(compiled)
+    products = [path for path in compiled if path.name == "_invariant_linear_kernel.cubin"]
+    assert bool(products) == bool(flags), "they are compiled where they are used"
 
 
 def test_a_chip_that_is_not_known_is_an_error_in_one_line(tiny_llama: TinyModel, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ OPERATIONS = (
     "gumbel_noise",
     "sample_tokens",
     "token_logprobs",
+    "invariant_linear",
     "scaled_matmul",
     "int4_matmul",
 )

@@ -1,4 +1,4 @@
-"""How the programs of a matrix product go through the tiles of its result."""
+"""How the programs of a matrix product go through the tiles of its result, and what a step of one reads."""
 
 from dataclasses import dataclass
 
@@ -35,3 +35,15 @@ def tile_place(program, rows, columns, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: 
     height = tl.minimum(tile_rows - first, TOGETHER)
     inside = program % span
     return first + inside % height, inside // height
+
+
+@triton.jit
+def load_step(x_row_ptr, weight_column_ptr, inner, row_inside, column_inside, IN_FEATURES: tl.constexpr):
+    """Inputs `inner` [depth] of a tile's rows, and weights for them: (x [rows, depth], weight [depth, columns]).
+
+    x_row_ptr [rows, 1] and weight_column_ptr [1, columns] are where input 0 lies. Zero outside the matrices.
+    """
+    inner_inside = inner < IN_FEATURES
+    x = tl.load(x_row_ptr + inner[None, :], mask=row_inside[:, None] & inner_inside[None, :], other=0.0)
+    weight_inside = inner_inside[:, None] & column_inside[None, :]
+    return x, tl.load(weight_column_ptr + inner[:, None], mask=weight_inside, other=0.0)

@@ -11,19 +11,28 @@ from headrace_kernels.int4_matmul.weight import SMALLEST_GROUP, Int4Weight
 __all__ = ["Int4Weight", "int4_matmul"]
 
 
-def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None = None, *, backend: Backend | None = None) -> Tensor:
+def int4_matmul(
+    x: Tensor,
+    weight: Int4Weight,
+    bias: Tensor | None = None,
+    *,
+    backend: Backend | None = None,
+    batch_invariant: bool = False,
+) -> Tensor:
     """Multiply rows by 4-bit weights.
 
-    x        [num_rows, in_features]; any stride between rows
-    weight   [in_features, out_features]; `int4_matmul.layouts` makes it of a checkpoint's tensors
-    bias     [out_features]
-    returns  [num_rows, out_features] in x's dtype, contiguous
+    x                [num_rows, in_features]; any stride between rows
+    weight           [in_features, out_features]; `int4_matmul.layouts` makes it of a checkpoint's tensors
+    bias             [out_features]
+    batch_invariant  a row's bits shall depend on the row only (Triton)
+    returns          [num_rows, out_features] in x's dtype, contiguous
 
         value(k, n) = weight.scales[k // group_size, n] * (nibble(k, n) - weight.zeros[k // group_size, n])
         out[t, n] = sum_k x[t, order[k]] * value(k, n) + bias[n]
 
     with nibble(k, n) the bits 4 (k % 8) … 4 (k % 8) + 3 of weight.packed[k // 8, n], and order[k] = k where there is no
-    order. In float32, rounded once, for few rows; of many the values are rounded to x's dtype first.
+    order. In float32, rounded once, for few rows and with `batch_invariant`; of many the values are rounded to x's
+    dtype first.
 
     A column of the nibbles [9, 8] with zero 8 and scale 0.5 stands for [0.5, 0], so a row [3, 7] gives 1.5.
     """
@@ -43,5 +52,5 @@ def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None = None, *, ba
     if choose(backend, x, cpu=False) == "triton":
         from headrace_kernels.int4_matmul import triton
 
-        return triton.int4_matmul(dense(x), weight, bias)
+        return triton.int4_matmul(dense(x), weight, bias, batch_invariant)
     return reference.int4_matmul(x, weight, bias)

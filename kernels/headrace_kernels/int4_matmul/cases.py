@@ -21,14 +21,14 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
     )
     size = nbytes(weight.packed, weight.scales, weight.zeros)
 
-    def case(rows: int) -> Case:
+    def case(rows: int, batch_invariant: bool = False) -> Case:
         x = random(rows, in_features, device=device, dtype=dtype, seed=2)
 
         def product(backend: Backend) -> torch.Tensor:
-            return int4_matmul(x, weight, backend=backend)
+            return int4_matmul(x, weight, backend=backend, batch_invariant=batch_invariant)
 
         return Case(
-            f"int4_matmul: {rows} rows",
+            f"int4_matmul: {'batch-invariant, ' if batch_invariant else ''}{rows} rows",
             lambda: product("triton"),
             lambda: product("reference"),
             size + 2 * rows * (in_features + out_features),
@@ -37,3 +37,4 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
         )
 
     yield from map(case, (1, 17, 40) if tiny else (1, 64, 256, 2048))
+    yield case(3 if tiny else 2048, batch_invariant=True)

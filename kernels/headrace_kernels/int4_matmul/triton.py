@@ -4,6 +4,8 @@ Up to 16 rows the product is bound by reading weights, and a layer has too few c
 each program takes a part of the inputs, and a second launch adds the parts in order: a result does not depend on which
 program ends first. Up to MANY_ROWS a program unpacks the weights it multiplies. Beyond that the weights are unpacked
 once, in memory, and torch's product does the rest. The limits are reckoned, not measured.
+
+With `batch_invariant` there is one tile and one part, whatever the number of rows, so sums are always in one order.
 """
 
 import torch
@@ -22,22 +24,25 @@ TILES = (
     (None, Tile(rows=128, columns=128, depth=32, warps=8, stages=3)),
 )
 """Up to so many rows, that tile; its depth is the most, for a step stays inside one group."""
+INVARIANT = Tile(rows=64, columns=64, depth=64, warps=4, stages=3)
+"""For `batch_invariant`."""
 MANY_ROWS = 512
 PROGRAMS = 512
 """That few rows are split into: four for each multiprocessor of an H200."""
 MOST_PARTS = 16
 
 
-def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
+def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None, batch_invariant: bool) -> Tensor:
     """See `headrace_kernels.int4_matmul`; the arguments are checked, x is dense and in the weight's order."""
     rows = len(x)
-    if rows > MANY_ROWS:
+    if rows > MANY_ROWS and not batch_invariant:
         values = dequantize(weight, x.dtype)
         return x @ values if bias is None else torch.addmm(bias.to(x.dtype), x, values)
     out_features = weight.packed.shape[1]
-    tile = next(tile for most, tile in TILES if most is None or rows <= most)
+    tile = INVARIANT if batch_invariant else next(tile for most, tile in TILES if most is None or rows <= most)
     depth = _depth(weight, tile.depth)
-    parts = _parts(weight, depth, triton.cdiv(out_features, tile.columns)) if rows <= TILES[0][0] else 1
+    splits = rows <= TILES[0][0] and not batch_invariant
+    parts = _parts(weight, depth, triton.cdiv(out_features, tile.columns)) if splits else 1
     out = torch.empty(rows, out_features, dtype=x.dtype, device=x.device)
     sums = out if parts == 1 else torch.empty(parts, rows, out_features, dtype=torch.float32, device=x.device)
     launch(

@@ -22,7 +22,9 @@ def next_power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def mixed_tiles(head_dim: int, group: int, queries_per_row: float, query_bytes: int, chip: int) -> Tiles:
+def mixed_tiles(
+    head_dim: int, group: int, queries_per_row: float, query_bytes: int, cache_bytes: int, chip: int
+) -> Tiles:
     """For chunks, or chunks and decode rows. `group`: query heads of a KV head."""
     rows = next_power_of_two(group)
     if queries_per_row * group < 32:  # mostly decode rows: rows of a larger tile would be empty
@@ -30,7 +32,7 @@ def mixed_tiles(head_dim: int, group: int, queries_per_row: float, query_bytes: 
     if query_bytes == 4:  # no tensor cores: registers limit
         return Tiles(max(16, rows), 32, 4, 2)
     if head_dim > 128:
-        return Tiles(max(64, rows), 32, 8 if chip < 90 else 4, 2)
+        return Tiles(max(64, rows), 32, 8 if chip < 90 or cache_bytes == 1 else 4, 2)  # widening takes registers
     if chip < 90:
         return Tiles(max(64, rows), 32, 4, 3)
     return Tiles(max(128, rows), 64, 8, 3)
@@ -46,11 +48,13 @@ def decode_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int) 
     return Tiles(rows, 32 if head_dim > 128 else 64, 4, 2 if head_dim > 128 else 3)
 
 
-def invariant_tiles(head_dim: int, group: int, query_bytes: int) -> Tiles:
+def invariant_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int) -> Tiles:
     """For `batch_invariant`: the same for every step, so that a product's sums are in the same order. 64 rows are what
     Hopper's matrix instructions want; a decode row leaves most of them empty, and still waits for memory."""
     if query_bytes == 4:
         return Tiles(max(16, next_power_of_two(group)), 32, 4, 2)
     if head_dim > 128:
-        return Tiles(max(16, next_power_of_two(group)), 16, 8, 2)
+        rows = max(16, next_power_of_two(group))
+        # Widening takes registers, and the compiler gives threads of 8 warps too few.
+        return Tiles(rows, 32, 4, 2) if cache_bytes == 1 else Tiles(rows, 16, 8, 2)
     return Tiles(max(64, next_power_of_two(group)), 32, 8, 2)

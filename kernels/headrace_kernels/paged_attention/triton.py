@@ -42,10 +42,11 @@ def paged_attention(
     num_rows, num_kv_heads = block_tables.shape[0], k_cache.shape[1]
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     group = num_heads // num_kv_heads
+    sizes = query.element_size(), k_cache.element_size()
     if partition:
-        tiles = invariant_tiles(head_dim, group, query.element_size())
+        tiles = invariant_tiles(head_dim, group, *sizes)
     else:
-        tiles = mixed_tiles(head_dim, group, num_tokens / max(num_rows, 1), query.element_size(), capability())
+        tiles = mixed_tiles(head_dim, group, num_tokens / max(num_rows, 1), *sizes, capability())
     queries = tiles.rows // group
     launch(
         _attention_kernel,
@@ -61,9 +62,10 @@ def paged_attention(
         query.stride(0),
         block_tables.stride(0),
         num_rows,
+        partition,
         *factors(scores, k_cache),
         BLOCK_Q=queries,
-        PARTITION=partition,
+        HAS_PARTITIONS=partition > 0,
         **compile_time(query, k_cache, scores, tiles),
     )
     return out
@@ -102,7 +104,7 @@ def compile_time(query: Tensor, k_cache: Tensor, scores: Scores, tiles: Tiles) -
     }
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_rows", "window"])
+@triton.jit(do_not_specialize=["table_stride", "num_rows", "partition", "window"])
 def _attention_kernel(
     out_ptr,
     query_ptr,
@@ -115,6 +117,7 @@ def _attention_kernel(
     query_stride,
     table_stride,
     num_rows,
+    partition,  # its tokens: of the server, so they compile nothing anew
     exponent_factor,
     cap_factor,
     v_factor,
@@ -123,7 +126,7 @@ def _attention_kernel(
     SHAPE: tl.constexpr,  # of `attend`
     BLOCK_Q: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    PARTITION: tl.constexpr,
+    HAS_PARTITIONS: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
     NUM_KV_HEADS: tl.constexpr = SHAPE[0]
@@ -158,12 +161,12 @@ def _attention_kernel(
     factors = (exponent_factor, cap_factor, window)
 
     top, weight, total = first_state(sinks_ptr, heads, real, HAS_SINKS, BLOCK_M, BLOCK_D)
-    if PARTITION:
-        TILES: tl.constexpr = PARTITION // BLOCK_N
+    if HAS_PARTITIONS:
+        tiles = partition // BLOCK_N
         begin = 0
         if HAS_WINDOW:
-            begin = tl.maximum(first_position - window + 1, 0) // PARTITION
-        for partition in range(begin, last_position // PARTITION + 1):
+            begin = tl.maximum(first_position - window + 1, 0) // partition
+        for part in range(begin, last_position // partition + 1):
             part_top, part_weight, part_total = first_state(sinks_ptr, heads, real, False, BLOCK_M, BLOCK_D)
             part_top, part_weight, part_total = attend(
                 part_top,
@@ -173,8 +176,8 @@ def _attention_kernel(
                 positions,
                 first_position,
                 last_position,
-                partition * TILES,
-                partition * TILES + TILES,
+                part * tiles,
+                part * tiles + tiles,
                 sequence,
                 factors,
                 SHAPE,

@@ -26,7 +26,7 @@ from headrace_kernels.paged_attention.triton_tiles import (
 )
 from headrace_kernels.paged_attention.workspace import DecodeWorkspace
 
-LEAST_SPLIT = 128
+LEAST_SPLIT = tl.constexpr(128)
 """Tokens of the smallest split: below, a program's start costs more than its keys."""
 
 PROGRAMS_PER_MULTIPROCESSOR = 4
@@ -51,18 +51,19 @@ def paged_attention(
     group = num_heads // num_kv_heads
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     room = workspace.room(num_rows)
+    sizes = query.element_size(), k_cache.element_size()
     if batch_invariant:
         partition = least = workspace.partition
-        tiles = invariant_tiles(head_dim, group, query.element_size())
+        tiles = invariant_tiles(head_dim, group, *sizes)
     else:
-        partition, least = 0, LEAST_SPLIT
-        tiles = decode_tiles(head_dim, group, query.element_size(), k_cache.element_size())
+        partition, least = 0, LEAST_SPLIT.value
+        tiles = decode_tiles(head_dim, group, *sizes)
     splits = max(1, -(-max_blocks * block_size // least))
     if partition and splits > room:
         raise ArgumentError(f"workspace: {num_rows} rows of {splits} partitions do not fit: there is room for {room}")
     splits = min(splits, room)
     partials = (workspace.sums, workspace.maxima, workspace.weights)
-    batch = (query_starts, context_lengths, num_rows, splits)
+    batch = (query_starts, context_lengths, num_rows, splits, partition)
     programs = multiprocessors(query.device) * PROGRAMS_PER_MULTIPROCESSOR
     exponent_factor, cap_factor, v_factor, window = factors(scores, k_cache)
     meta = compile_time(query, k_cache, scores, tiles)
@@ -84,8 +85,7 @@ def paged_attention(
         cap_factor,
         v_factor,
         window,
-        PARTITION=partition,
-        LEAST_SPLIT=least,
+        HAS_PARTITIONS=batch_invariant,
         **meta,
     )
     launch(
@@ -98,8 +98,7 @@ def paged_attention(
         programs,
         v_factor,
         window,
-        PARTITION=partition,
-        LEAST_SPLIT=least,
+        HAS_PARTITIONS=batch_invariant,
         **meta,
     )
     return out
@@ -113,9 +112,9 @@ def _splits_of(
     window,
     programs,
     most_splits,
+    partition,
     SHAPE: tl.constexpr,
-    PARTITION: tl.constexpr,
-    LEAST_SPLIT: tl.constexpr,
+    HAS_PARTITIONS: tl.constexpr,
 ):
     """Where a sequence's splits lie: (the first one's tile, tiles of each, how many). Every kernel that asks gets the
     same answer."""
@@ -125,9 +124,9 @@ def _splits_of(
     if HAS_WINDOW:
         first_key = tl.maximum(context - window, 0)
     end = tl.cdiv(context, BLOCK_N)
-    if PARTITION:
-        tiles = PARTITION // BLOCK_N
-        first = first_key // PARTITION * tiles
+    if HAS_PARTITIONS:
+        tiles = partition // BLOCK_N
+        first = first_key // partition * tiles
     else:
         NUM_KV_HEADS: tl.constexpr = SHAPE[0]
         LEAST_TILES: tl.constexpr = LEAST_SPLIT // BLOCK_N
@@ -144,7 +143,7 @@ def _splits_of(
     return first, tiles, tl.cdiv(end - first, tiles)
 
 
-@triton.jit(do_not_specialize=["num_rows", "most_splits", "table_stride", "programs", "window"])
+@triton.jit(do_not_specialize=["num_rows", "most_splits", "partition", "table_stride", "programs", "window"])
 def _split_kernel(
     out_ptr,
     sums_ptr,
@@ -159,6 +158,7 @@ def _split_kernel(
     contexts_ptr,
     num_rows,
     most_splits,
+    partition,  # its tokens; 0: none
     query_stride,
     table_stride,
     programs,
@@ -169,8 +169,7 @@ def _split_kernel(
     GROUP: tl.constexpr,
     SHAPE: tl.constexpr,  # of `attend`
     BLOCK_M: tl.constexpr,
-    PARTITION: tl.constexpr,
-    LEAST_SPLIT: tl.constexpr,
+    HAS_PARTITIONS: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
     """One split of one sequence, for the query heads of one KV head. An only split is the result."""
@@ -185,7 +184,7 @@ def _split_kernel(
     if (tl.load(starts_ptr + row + 1) == token) | (context <= 0):
         return
     first, tiles, count = _splits_of(
-        contexts_ptr, num_rows, context, window, programs, most_splits, SHAPE, PARTITION, LEAST_SPLIT
+        contexts_ptr, num_rows, context, window, programs, most_splits, partition, SHAPE, HAS_PARTITIONS
     )
     if split >= count:
         return
@@ -228,7 +227,7 @@ def _split_kernel(
         tl.store(sums_ptr + places[:, None] * HEAD_DIM + elements[None, :], total, mask=mask)
 
 
-@triton.jit(do_not_specialize=["num_rows", "most_splits", "programs", "window"])
+@triton.jit(do_not_specialize=["num_rows", "most_splits", "partition", "programs", "window"])
 def _merge_kernel(
     out_ptr,
     sums_ptr,
@@ -239,14 +238,14 @@ def _merge_kernel(
     contexts_ptr,
     num_rows,
     most_splits,
+    partition,
     programs,
     v_factor,
     window,
     GROUP: tl.constexpr,
     SHAPE: tl.constexpr,  # of `attend`
     BLOCK_M: tl.constexpr,
-    PARTITION: tl.constexpr,
-    LEAST_SPLIT: tl.constexpr,
+    HAS_PARTITIONS: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
     """All splits of one sequence in order, for the query heads of one KV head."""
@@ -260,7 +259,7 @@ def _merge_kernel(
     if (tl.load(starts_ptr + row + 1) == token) | (context <= 0):
         return
     _, _, count = _splits_of(
-        contexts_ptr, num_rows, context, window, programs, most_splits, SHAPE, PARTITION, LEAST_SPLIT
+        contexts_ptr, num_rows, context, window, programs, most_splits, partition, SHAPE, HAS_PARTITIONS
     )
     if count == 1:
         return

@@ -16,16 +16,18 @@ def scaled_matmul(
     *,
     dtype: torch.dtype,
     backend: Backend | None = None,
+    batch_invariant: bool = False,
 ) -> Tensor:
     """Multiply rows by 8-bit weights.
 
-    x        values [num_rows, in_features] of the weight's type and scales [num_rows] ("W8A8"), or, where only the
-             weights shall be small ("W8A16"), [num_rows, in_features] in any type that is not quantized
-    weight   values [out_features, in_features] int8 or float8_e4m3fn, contiguous, scales [out_features]:
-             `quantize_rows` of a linear layer's weight
-    bias     [out_features]
-    dtype    the result's
-    returns  [num_rows, out_features], contiguous
+    x                values [num_rows, in_features] of the weight's type and scales [num_rows] ("W8A8"), or, where only
+                     the weights shall be small ("W8A16"), [num_rows, in_features] in any type that is not quantized
+    weight           values [out_features, in_features] int8 or float8_e4m3fn, contiguous, scales [out_features]:
+                     `quantize_rows` of a linear layer's weight
+    bias             [out_features]
+    dtype            the result's
+    batch_invariant  a row's bits shall depend on the row only (Triton)
+    returns          [num_rows, out_features], contiguous
 
         out[t, n] = x.scales[t] * weight.scales[n] * sum_k x[t, k] * weight[n, k] + bias[n]
 
@@ -46,5 +48,6 @@ def scaled_matmul(
     if choose(backend, values, cpu=False) == "triton":
         from headrace_kernels.scaled_matmul import triton
 
-        return triton.scaled_matmul(dense(values), scales, weight.values.contiguous(), weight.scales, bias, dtype)
+        operands = dense(values), scales, weight.values.contiguous(), weight.scales, bias
+        return triton.scaled_matmul(*operands, dtype, batch_invariant)
     return reference.scaled_matmul(values, scales, weight.values, weight.scales, bias, dtype)

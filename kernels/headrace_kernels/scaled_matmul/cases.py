@@ -1,4 +1,4 @@
-"""The projections of an 8B model's feed-forward layer with 8-bit weights: few rows and many."""
+"""The projections of an 8B model's feed-forward layer with 8-bit weights: few rows, many, and as if each were alone."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
     half = torch.float16 if tiny else torch.bfloat16
     plain = random(out_features, in_features, device=device, dtype=half, scale=in_features**-0.5)
 
-    def case(name: str, rows: int, dtype: torch.dtype, small_rows: bool) -> Case:
+    def case(name: str, rows: int, dtype: torch.dtype, small_rows: bool, batch_invariant: bool = False) -> Case:
         weight = quantize_rows(plain, dtype, backend="reference")
         x = random(rows, in_features, device=device, dtype=half, seed=2)
         given = quantize_rows(x, dtype, backend="reference") if small_rows else x
 
         def product(backend: Backend) -> torch.Tensor:
-            return scaled_matmul(given, weight, dtype=half, backend=backend)
+            return scaled_matmul(given, weight, dtype=half, backend=backend, batch_invariant=batch_invariant)
 
         return Case(
             f"scaled_matmul: {name}, {rows} rows",
@@ -38,3 +38,5 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
             yield case(name, rows, dtype, True)
         for rows in (few, many):
             yield case(f"{name} weights alone", rows, dtype, False)
+        yield case(f"{name}, batch-invariant", some, dtype, True, True)
+        yield case(f"{name} weights alone, batch-invariant", some, dtype, False, True)

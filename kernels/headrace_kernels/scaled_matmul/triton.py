@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headrace_kernels.gpu.chip import FLOAT8, capability
 from headrace_kernels.gpu.launch import launch
-from headrace_kernels.gpu.tiles import Tile, tile_place
+from headrace_kernels.gpu.tiles import Tile, load_step, tile_place
 from headrace_kernels.quantize_rows.triton import as_stored
 
 TILES = (
@@ -19,16 +19,24 @@ TILES = (
     (None, Tile(rows=128, columns=128, depth=64, warps=8, stages=3)),
 )
 """Up to so many rows, that tile."""
+INVARIANT = Tile(rows=64, columns=64, depth=128, warps=4, stages=4)
+"""For `batch_invariant`: the same for any number of rows, so that sums are in the same order."""
 
 
 def scaled_matmul(
-    x: Tensor, x_scales: Tensor | None, weight: Tensor, weight_scales: Tensor, bias: Tensor | None, dtype: torch.dtype
+    x: Tensor,
+    x_scales: Tensor | None,
+    weight: Tensor,
+    weight_scales: Tensor,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+    batch_invariant: bool,
 ) -> Tensor:
     """See `headrace_kernels.scaled_matmul`; the arguments are checked, x is dense and weight contiguous."""
     rows, in_features = x.shape
     out_features = len(weight)
     out = torch.empty(rows, out_features, dtype=dtype, device=x.device)
-    tile = next(tile for most, tile in TILES if most is None or rows <= most)
+    tile = INVARIANT if batch_invariant else next(tile for most, tile in TILES if most is None or rows <= most)
     float8_bits = weight.dtype is torch.float8_e4m3fn and (x_scales is None or capability() < FLOAT8)
     launch(
         _scaled_matmul_kernel,
@@ -80,6 +88,7 @@ def _scaled_matmul_kernel(
     tile_row, tile_column = tile_place(tl.program_id(0), rows, OUT_FEATURES, BLOCK_ROWS, BLOCK_COLUMNS)
     row = tile_row * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tile_column * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
+    row_inside, column_inside = row < rows, column < OUT_FEATURES
     depth = tl.arange(0, BLOCK_DEPTH)
     # int64: a chunk's rows, or a vocabulary's columns, may pass 2^31 elements.
     x_row_ptr = x_ptr + row.to(tl.int64)[:, None] * x_stride
@@ -87,21 +96,18 @@ def _scaled_matmul_kernel(
     total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), SUM)
     for start in range(0, IN_FEATURES, BLOCK_DEPTH):
         inner = start + depth
-        x_inside = (row < rows)[:, None] & (inner < IN_FEATURES)[None, :]
-        weight_inside = (inner < IN_FEATURES)[:, None] & (column < OUT_FEATURES)[None, :]
-        x = tl.load(x_row_ptr + inner[None, :], mask=x_inside, other=0.0)
-        weight = tl.load(weight_column_ptr + inner[:, None], mask=weight_inside, other=0.0)
+        x, weight = load_step(x_row_ptr, weight_column_ptr, inner, row_inside, column_inside, IN_FEATURES)
         if FLOAT8_BITS:
             weight = _widen(weight)
             if HAS_X_SCALES:
                 x = _widen(x)
         total = tl.dot(x, weight.to(x.dtype), total, input_precision="ieee", out_dtype=SUM)
-    out = total.to(tl.float32) * tl.load(weight_scales_ptr + column, mask=column < OUT_FEATURES, other=0.0)[None, :]
+    out = total.to(tl.float32) * tl.load(weight_scales_ptr + column, mask=column_inside, other=0.0)[None, :]
     if HAS_X_SCALES:
-        out *= tl.load(x_scales_ptr + row, mask=row < rows, other=0.0)[:, None]
+        out *= tl.load(x_scales_ptr + row, mask=row_inside, other=0.0)[:, None]
     if HAS_BIAS:
-        out += tl.load(bias_ptr + column, mask=column < OUT_FEATURES, other=0.0).to(tl.float32)[None, :]
-    inside = (row < rows)[:, None] & (column < OUT_FEATURES)[None, :]
+        out += tl.load(bias_ptr + column, mask=column_inside, other=0.0).to(tl.float32)[None, :]
+    inside = row_inside[:, None] & column_inside[None, :]
     tl.store(out_ptr + row.to(tl.int64)[:, None] * OUT_FEATURES + column[None, :], out, mask=inside)
 
 

@@ -14,13 +14,16 @@ from headrace_kernels.ops import HeadNorms, kv_cache_shape, paged_attention, rot
 
 FLOAT8 = torch.float8_e4m3fn
 HALVES = (torch.bfloat16, torch.float16)
+HEADS = (64, 80, 96, 128, 256)
 
+PLAIN = (128, 4, torch.bfloat16, None)
 SOME = (
     (64, 1, torch.bfloat16, None),
     (64, 4, torch.bfloat16, FLOAT8),
     (80, 8, torch.float16, None),
+    (96, 1, torch.float16, None),
     (128, 1, torch.float16, FLOAT8),
-    (128, 4, torch.bfloat16, None),
+    PLAIN,
     (256, 8, torch.bfloat16, FLOAT8),
 )
 """(head_dim, query heads of a KV head, activations, cache). Every value of the first three and of the cache occurs."""
@@ -55,16 +58,21 @@ def some() -> None:
     for shape in SOME:
         attend(2048, 2, *shape)
         attend(8, 8, *shape, decode=True)
-    attend(20, 10, *SOME[4])  # mostly decode rows
+    attend(20, 10, *PLAIN)  # mostly decode rows
     options = {"sliding_window": 100, "softcap": 30.0, "sinks": meta(8, dtype=torch.float32)}
-    attend(2048, 2, *SOME[4], **options)
-    attend(2048, 2, *SOME[4], batch_invariant=True)
-    attend(8, 8, *SOME[4], decode=True, batch_invariant=True, **options)
+    attend(2048, 2, *PLAIN, **options)
+    attend(2048, 2, *PLAIN, batch_invariant=True)
+    attend(8, 8, *PLAIN, decode=True, batch_invariant=True, **options)
+    for group in (1, 4):  # what takes the most registers of all
+        widest = (256, group, torch.bfloat16, FLOAT8)
+        attend(2048, 2, *widest)
+        attend(2048, 2, *widest, batch_invariant=True)
+        attend(8, 8, *widest, decode=True, batch_invariant=True)
 
 
 def every() -> Iterator[str]:
     """All head sizes, groups and types, in all ways; says which is next."""
-    for head_dim, group, dtype, cache in product((64, 80, 128, 256), (1, 4, 8), HALVES, (None, FLOAT8)):
+    for head_dim, group, dtype, cache in product(HEADS, (1, 4, 8), HALVES, (None, FLOAT8)):
         yield f"head_dim {head_dim}, group {group}, {dtype}, cache {cache}"
         for invariant in (False, True):
             attend(2048, 2, head_dim, group, dtype, cache, batch_invariant=invariant)

@@ -1,4 +1,7 @@
-"""Products of 8-bit and 4-bit weights in the interpreter against their definitions, and 4-bit checkpoints' layouts."""
+"""Matrix products in the interpreter against their definitions, and 4-bit checkpoints' layouts."""
+
+from collections.abc import Callable
+from functools import partial
 
 import packing
 import pytest
@@ -14,7 +17,15 @@ from headrace_kernels.gpu.tiles import tile_place
 from headrace_kernels.int4_matmul import layouts, triton
 from headrace_kernels.int4_matmul.reference import dequantize
 from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
-from headrace_kernels.ops import ArgumentError, Int4Weight, QuantizedRows, int4_matmul, quantize_rows, scaled_matmul
+from headrace_kernels.ops import (
+    ArgumentError,
+    Int4Weight,
+    QuantizedRows,
+    int4_matmul,
+    invariant_linear,
+    quantize_rows,
+    scaled_matmul,
+)
 
 rows = st.sampled_from([0, 1, 3, 16, 17, 40, 70, 130])
 inner = st.one_of(st.integers(1, 70), st.sampled_from([127, 129, 256, 300]))
@@ -39,6 +50,27 @@ def test_programs_compute_each_tile_once(rows, columns):
 
 def bias_of(size: int, has_bias: bool, seed: int) -> torch.Tensor | None:
     return draw.tensor(size, seed=seed + 9) if has_bias else None
+
+
+@draw.FEW
+@given(
+    rows=rows,
+    inner=inner,
+    outer=outer,
+    dtype=draw.floats,
+    has_bias=st.booleans(),
+    strided=st.booleans(),
+    seed=draw.seeds,
+)
+def test_rows_as_if_each_were_alone(rows, inner, outer, dtype, has_bias, strided, seed):
+    x = draw.tensor(rows, inner + 4 * strided, seed=seed, dtype=dtype)[:, :inner]
+    weight = draw.tensor(outer, inner + 4 * strided, seed=seed + 1, dtype=dtype, scale=0.2)[:, :inner]
+    bias = bias_of(outer, has_bias, seed)
+    got = invariant_linear(x, weight, bias, backend="triton")
+    expected = invariant_linear(x, weight, bias, backend="reference")
+    assert (got.dtype, got.is_contiguous()) == (dtype, True)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
 
 
 @draw.FEW
@@ -128,6 +160,39 @@ def test_many_rows_are_multiplied_by_weights_that_were_unpacked_before(has_bias,
     assert torch.equal(triton.dequantize(weight, torch.float32), dequantize(weight))
     expected = int4_matmul(x, weight, bias, backend="reference")
     torch.testing.assert_close(int4_matmul(x, weight, bias, backend="triton"), expected, atol=1e-3, rtol=1e-3)
+
+
+def products() -> dict[str, Callable[..., torch.Tensor]]:
+    """Each product as a function of its rows [n, 200], with weights of its own."""
+    plain, bias = draw.tensor(40, 200, seed=1), draw.tensor(40, seed=2)
+    eight, four = quantize_rows(plain, torch.int8, backend="reference"), weight_of((128, 200), 5, 1)
+    return {
+        "plain": lambda x: invariant_linear(x, plain, bias, backend="triton"),
+        "plain, 16 bits": lambda x: invariant_linear(x.half(), plain.half(), backend="triton"),
+        "8 bits": lambda x, **options: scaled_matmul(x, eight, dtype=torch.float32, backend="triton", **options),
+        "4 bits": lambda x, **options: int4_matmul(x, four, bias, backend="triton", **options),
+    }
+
+
+def same_alone_and_together(product: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Bit for bit, at other places among other numbers of rows, for which other tiles would be taken."""
+    x = draw.tensor(70, 200, seed=3)
+    alone = product(x[:1])
+    together = [product(x[:17])[:1], product(x[:40].flip(0))[-1:], product(x[:64])[:1], product(x.flip(0))[-1:]]
+    return all(torch.equal(row, alone) for row in together)
+
+
+@pytest.mark.parametrize("name", ["plain", "plain, 16 bits"])
+def test_a_row_has_the_same_bits_in_every_batch(name, rows_alike):
+    assert same_alone_and_together(products()[name])
+
+
+@pytest.mark.parametrize("name", ["8 bits", "4 bits"])
+def test_a_row_of_quantized_products_has_them_where_it_is_asked_for(name, rows_alike, monkeypatch):
+    monkeypatch.setattr(triton, "MANY_ROWS", 64)
+    product = products()[name]
+    assert same_alone_and_together(partial(product, batch_invariant=True))
+    assert not same_alone_and_together(product), "other tiles sum in another order, or this proves nothing"
 
 
 @pytest.mark.parametrize("zero_offset", [0, 1])

@@ -151,6 +151,9 @@ pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
     if let Some(directory) = &config.kernel_cache {
         flag("--kernel-cache", directory.into());
     }
+    if config.batch_invariant {
+        args.push("--batch-invariant".into());
+    }
     args
 }
 

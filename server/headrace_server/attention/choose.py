@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import torch
 
+from headrace_kernels.paged_attention import MOST_HEAD_DIM
 from headrace_server.attention import fa3, flashinfer
 from headrace_server.attention.interface import AttentionBackend, HeadCounts
 from headrace_server.attention.paged import PagedAttention
@@ -26,8 +27,15 @@ def attention_backend(
     device: torch.device,
     dtype: torch.dtype,
     cache_dtype: torch.dtype | None = None,
+    batch_invariant: bool = False,
 ) -> AttentionBackend:
-    """The backend that --attention-backend names. Raises ConfigError for one that can't compute this, and says why."""
+    """The backend that --attention-backend names. Raises ConfigError for one that can't compute this, and says why.
+
+    `batch_invariant`: a query's bits shall depend on its own sequence only, which are Triton's alone to promise.
+    """
+    flag = f"--attention-backend {name}"
+    if batch_invariant and name == "auto":
+        flag, name = "--batch-invariant", "triton"
     if device.type == "meta":
         # Kernels are compiled ahead. A library's are its own; those of ours that it goes with are among Triton's.
         name = "reference" if name == "reference" else "triton"
@@ -35,14 +43,14 @@ def attention_backend(
         able = (other for other in ("fa3", "flashinfer") if why_not(other, heads, device, dtype, cache_dtype) is None)
         name = next(able, "auto")
     elif reason := why_not(name, heads, device, dtype, cache_dtype):
-        raise ConfigError(f"--attention-backend {name}: {reason}")
+        raise ConfigError(f"{flag}: {reason}")
     match name:
         case "fa3":
             return fa3.FlashAttention3(heads, block_size, device)
         case "flashinfer":
             return flashinfer.FlashInfer(heads, block_size, device)
         case "triton":
-            return PagedAttention(heads, block_size, device, "triton")
+            return PagedAttention(heads, block_size, device, "triton", batch_invariant)
         case "reference":
             return PagedAttention(heads, block_size, device, "reference")
         case _:
@@ -58,6 +66,8 @@ def why_not(
     if find_spec(MODULES[name]) is None:
         return f"not installed; {INSTALL[name]}, or leave the flag out"
     if name == "triton":
+        if heads.head_dim > MOST_HEAD_DIM:
+            return f"heads of {heads.head_dim} elements are more than {MOST_HEAD_DIM}; leave the flag out"
         return None if device.type != "cpu" or _interpreting() else "needs a GPU (or TRITON_INTERPRET=1, to look at it)"
     if device.type != "cuda":
         return "needs a GPU"

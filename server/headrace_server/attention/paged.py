@@ -18,13 +18,20 @@ class PagedAttention:
     """An `AttentionBackend`: C++ on a CPU, Triton on a GPU, or the definitions in plain torch anywhere."""
 
     def __init__(
-        self, heads: HeadCounts, block_size: int, device: torch.device, kernels: Backend | None = None
+        self,
+        heads: HeadCounts,
+        block_size: int,
+        device: torch.device,
+        kernels: Backend | None = None,
+        batch_invariant: bool = False,
     ) -> None:
-        """`block_size` in tokens, one that `kv_cache_shape` accepts. `kernels` None: the fastest for each call."""
+        """`block_size` in tokens, one that `kv_cache_shape` accepts. `kernels` None: the fastest for each call.
+        `batch_invariant`: of `paged_attention`."""
         self.block_size = block_size
         self._heads = heads
         self._device = device
         self._kernels = kernels
+        self._batch_invariant = batch_invariant
         self._panels = kernels != "triton" and device.type == "cpu"
         self._workspace: DecodeWorkspace | None = None
         self.name: str = kernels or choose(None, torch.empty(0, device=device))
@@ -39,7 +46,8 @@ class PagedAttention:
         if self.name in ("cpu", "reference"):
             return
         heads = self._heads
-        self._workspace = DecodeWorkspace(max_rows, max_context, heads.num_heads, heads.head_dim, self._device)
+        whole_blocks = -(-max_context // self.block_size) * self.block_size  # as far as a block table may reach
+        self._workspace = DecodeWorkspace(max_rows, whole_blocks, heads.num_heads, heads.head_dim, self._device)
 
     def __call__(
         self, qkv: Tensor, layer: LayerAttention, cos_sin: Tensor | None, cache: LayerCache, batch: AttentionBatch
@@ -74,4 +82,5 @@ class PagedAttention:
             decode=batch.most_queries == 1,
             workspace=self._workspace,
             backend=self._kernels,
+            batch_invariant=self._batch_invariant,
         )

@@ -19,8 +19,11 @@ LIFELINE = "lifeline"
 """Key under which rank 0 says the port of its lifeline."""
 
 
-def join(place: Rendezvous, dtype: torch.dtype, device: torch.device, last: Callable[[], None]) -> Collective:
-    """Wait for all ranks, and be one of them. `last` runs before this process ends because another one did.
+def join(
+    place: Rendezvous, dtype: torch.dtype, device: torch.device, last: Callable[[], None], *, in_order: bool
+) -> Collective:
+    """Wait for all ranks, and be one of them. `last` runs before this process ends because another one did. `in_order`:
+    of `ProcessGroup`.
 
     Raises ConfigError or LostRank, naming the rendezvous, if they don't come together.
     """
@@ -33,7 +36,7 @@ def join(place: Rendezvous, dtype: torch.dtype, device: torch.device, last: Call
         raise LostRank(
             f"not all of {place.world_size} ranks met at {where} within {PATIENCE_SECONDS:.0f} s: {error}"
         ) from error
-    return ProcessGroup(place.rank, place.world_size, store, lifeline, dtype, device)
+    return ProcessGroup(place.rank, place.world_size, store, lifeline, dtype, device, in_order)
 
 
 def _store(place: Rendezvous) -> dist.Store:

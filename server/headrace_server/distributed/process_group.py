@@ -30,21 +30,24 @@ class ProcessGroup:
         lifeline: Lifeline,
         dtype: torch.dtype,
         device: torch.device,
+        in_order: bool,
     ) -> None:
-        """Every rank takes part. `dtype`: of what is summed."""
+        """Every rank takes part. `dtype`: of what is summed. `in_order`: GPUs sum in the order of the ranks, as CPUs
+        always do, for each element alike, whatever the size of the tensor."""
         self.rank = rank
         self.world_size = world_size
         self._lifeline = lifeline
         with _others_may_be_gone():
             self._hosts = _gloo(rank, world_size, store, lifeline.address)
             self._devices = self._hosts if device.type == "cpu" else _nccl(rank, world_size, store, device)
-        one_shot = one_shot_sum(dtype, device)
+        self._in_order = in_order or device.type == "cpu"
+        one_shot = None if self._in_order else one_shot_sum(dtype, device)
         all_have_it = self.same((one_shot is not None,))
         self._one_shot: OneShotSum | None = one_shot if all_have_it else None
 
     def all_reduce(self, x: Tensor) -> Tensor:
         with _others_may_be_gone():
-            if x.is_cpu:
+            if self._in_order:
                 return self._sum_in_order(x)
             if self._one_shot is not None and self._one_shot.takes(x):
                 return self._one_shot(x)
@@ -76,14 +79,14 @@ class ProcessGroup:
         return int(least)
 
     def _sum_in_order(self, x: Tensor) -> Tensor:
-        """Of the ranks. gloo's own sum of more than two begins with another rank for each part of x, so that a row's
-        bits would depend on how many rows there are."""
+        """Of the ranks, in float32. NCCL and gloo move less, but their own sums of more than two begin with another
+        rank for each part of x, so that a row's bits would depend on how many rows there are."""
         parts = [torch.empty_like(x) for _ in range(self.world_size)]
-        self._hosts.allgather(parts, x).wait()
-        total = parts[0]
+        self._devices.allgather([parts], [x]).wait()
+        total = parts[0].float()
         for part in parts[1:]:
             total += part
-        return total
+        return total.to(x.dtype)
 
     def give_up(self, error: BaseException) -> None:
         self._lifeline.give_up(error)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from headrace_kernels.gather_embeddings import gather_embeddings
 from headrace_server.distributed.collective import Collective
+from headrace_server.quantization.method import LinearLayer
 
 
 class Embedding:
@@ -32,14 +33,14 @@ class LanguageModelHead:
     The weight may be the embedding's.
     """
 
-    def __init__(self, weight: Tensor, widths: Sequence[int], collective: Collective) -> None:
-        """weight [widths[rank], hidden_size]; widths: tokens of each rank, the first one's the most."""
-        self.weight = weight
+    def __init__(self, part: LinearLayer, widths: Sequence[int], collective: Collective) -> None:
+        """part: → [rows, widths[rank]]; widths: tokens of each rank, the first one's the most."""
+        self._part = part
         self._widths = widths
         self._collective = collective
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        mine = linear(hidden, self.weight)
+        mine = self._part(hidden)
         if self._collective.world_size == 1:
             return mine.float()
         parts = self._collective.gather(pad(mine, (0, self._widths[0] - mine.shape[1])))

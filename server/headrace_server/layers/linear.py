@@ -13,6 +13,7 @@ from torch import Tensor
 from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.distributed.collective import Collective
 from headrace_server.quantization.method import LinearLayer, QuantizationMethod
+from headrace_server.quantization.none import UnquantizedLinear
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -39,6 +40,10 @@ class LinearFactory:
         self._checkpoint = checkpoint
         self._method = method
         self._collective = collective
+
+    def of_weight(self, weight: Tensor) -> LinearLayer:
+        """A plain weight [out_features, in_features] that was taken already, in the type of the checkpoint."""
+        return UnquantizedLinear(weight, None, self._method.batch_invariant)
 
     def column_parallel(
         self, names: Sequence[str], out_features: Sequence[Slice], in_features: int, bias: bool = False

@@ -145,4 +145,4 @@ class Llama:
             checkpoint.ignore(f"{HEAD}.weight")  # some checkpoints carry the copy
         else:
             weight = checkpoint.take(f"{HEAD}.weight", vocabulary, self.config.hidden_size)
-        return LanguageModelHead(weight, self.split.vocabulary_widths, self.collective)
+        return LanguageModelHead(self._linear.of_weight(weight), self.split.vocabulary_widths, self.collective)

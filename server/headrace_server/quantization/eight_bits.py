@@ -20,17 +20,23 @@ class ScaledLinear:
     """x → x @ weight.T + bias."""
 
     def __init__(
-        self, weight: QuantizedRows, bias: Tensor | None, rows_dtype: torch.dtype | None, dtype: torch.dtype
+        self,
+        weight: QuantizedRows,
+        bias: Tensor | None,
+        rows_dtype: torch.dtype | None,
+        dtype: torch.dtype,
+        batch_invariant: bool,
     ) -> None:
         self.weight = weight  # [out_features, in_features]
         self.bias = bias  # [out_features]
         self.rows_dtype = rows_dtype
         self._dtype = dtype  # the result's
+        self._batch_invariant = batch_invariant
 
     def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
         if self.rows_dtype is not None and isinstance(x, Tensor):
             x = quantize_rows(x, self.rows_dtype)
-        return scaled_matmul(x, self.weight, self.bias, dtype=self._dtype)
+        return scaled_matmul(x, self.weight, self.bias, dtype=self._dtype, batch_invariant=self._batch_invariant)
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,16 @@ class EightBits:
 
     weights: torch.dtype
     rows: torch.dtype | None  # None: as they are
+    batch_invariant: bool = False
 
     @classmethod
-    def for_chip(cls, name: str) -> Self:
+    def for_chip(cls, name: str, batch_invariant: bool) -> Self:
         """By --quantize's name for it, for the chip that kernels are launched on or compiled for."""
         from headrace_kernels.gpu import chip  # needs Triton
 
         dtype = DTYPES[name]
-        return cls(dtype, None if name == "fp8" and chip.capability() < chip.FLOAT8 else dtype)
+        rows = None if name == "fp8" and chip.capability() < chip.FLOAT8 else dtype
+        return cls(dtype, rows, batch_invariant)
 
     def linear(
         self,
@@ -56,5 +64,6 @@ class EightBits:
         in_features: Slice,
         bias: bool,
     ) -> ScaledLinear:
-        plain = Unquantized().linear(checkpoint, names, out_features, in_features, bias)
-        return ScaledLinear(quantize_rows(plain.weight, self.weights), plain.bias, self.rows, checkpoint.dtype)
+        plain = Unquantized(self.batch_invariant).linear(checkpoint, names, out_features, in_features, bias)
+        weight = quantize_rows(plain.weight, self.weights)
+        return ScaledLinear(weight, plain.bias, self.rows, checkpoint.dtype, self.batch_invariant)

@@ -27,13 +27,14 @@ class Int4Linear:
 
     rows_dtype: torch.dtype | None = None
 
-    def __init__(self, weight: Int4Weight, bias: Tensor | None) -> None:
+    def __init__(self, weight: Int4Weight, bias: Tensor | None, batch_invariant: bool) -> None:
         self.weight = weight
         self.bias = bias  # [out_features]
+        self._batch_invariant = batch_invariant
 
     def __call__(self, x: Tensor | QuantizedRows) -> Tensor:
         assert isinstance(x, Tensor)  # rows_dtype is None
-        return int4_matmul(x, self.weight, self.bias)
+        return int4_matmul(x, self.weight, self.bias, batch_invariant=self._batch_invariant)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class FourBits:
 
     stored: StoredInt4
     unpack: bool  # when loading, into plain weights: for a CPU, where torch would unpack them in every step
+    batch_invariant: bool = False
 
     def linear(
         self,
@@ -53,7 +55,7 @@ class FourBits:
     ) -> LinearLayer:
         """Modules that are stored as plain weights stay plain."""
         if not any(checkpoint.has(f"{name}.qweight") for name in names):
-            return Unquantized().linear(checkpoint, names, out_features, in_features, bias)
+            return Unquantized(self.batch_invariant).linear(checkpoint, names, out_features, in_features, bias)
         pairs = zip(names, out_features, strict=True)
         weight = _side_by_side([self._weight(checkpoint, name, part, in_features) for name, part in pairs], names)
         biases = checkpoint.take_stacked([f"{name}.bias" for name in names], out_features) if bias else None
@@ -61,8 +63,8 @@ class FourBits:
             for name in names:
                 checkpoint.ignore(f"{name}.bias")  # GPTQ's tools store zeros for layers that have none
         if self.unpack:
-            return UnquantizedLinear(_plain(weight).to(checkpoint.dtype), biases)
-        return Int4Linear(weight, biases)
+            return UnquantizedLinear(_plain(weight).to(checkpoint.dtype), biases, self.batch_invariant)
+        return Int4Linear(weight, biases, self.batch_invariant)
 
     def _weight(self, checkpoint: Checkpoint, name: str, out_features: Slice, in_features: Slice) -> Int4Weight:
         _expect_words(name, out_features.size, in_features)

@@ -29,6 +29,11 @@ class LinearLayer(Protocol):
 class QuantizationMethod(Protocol):
     """Makes a linear layer of what a checkpoint stores under some names."""
 
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row's bits depend on the row only, in the layers that it makes."""
+        ...
+
     def linear(
         self,
         checkpoint: Checkpoint,
@@ -46,23 +51,25 @@ class QuantizationMethod(Protocol):
         ...
 
 
-def quantization_method(stored: StoredInt4 | None, asked: str | None, device: torch.device) -> QuantizationMethod:
+def quantization_method(
+    stored: StoredInt4 | None, asked: str | None, device: torch.device, batch_invariant: bool = False
+) -> QuantizationMethod:
     """For a checkpoint that is quantized as `stored`, None meaning plain weights, and what --quantize asks for. Raises
     ConfigError if there is no such way."""
     check_asked(stored, asked)
     if stored is not None:
         from headrace_server.quantization.four_bits import FourBits
 
-        return FourBits(stored, unpack=device.type == "cpu")
+        return FourBits(stored, device.type == "cpu", batch_invariant)
     if asked is not None:
         from headrace_server.quantization.eight_bits import EightBits
 
         if device.type == "cpu" or asked not in ("int8", "fp8"):
             raise ConfigError(f"--quantize {asked}: {_ELSEWHERE[asked]}")
-        return EightBits.for_chip(asked)
+        return EightBits.for_chip(asked, batch_invariant)
     from headrace_server.quantization.none import Unquantized
 
-    return Unquantized()
+    return Unquantized(batch_invariant)
 
 
 _ELSEWHERE = {

@@ -85,6 +85,8 @@ pub struct ShardConfig {
     pub kv_cache_dtype: Option<&'static str>,
     pub device: Device,
     pub attention_backend: AttentionBackend,
+    /// A sequence's bits depend on its own tokens only.
+    pub batch_invariant: bool,
     pub block_size: Option<Tokens>,
     /// Of all ranks together.
     pub num_threads: u32,
@@ -295,6 +297,7 @@ fn model_and_shard(
         kv_cache_dtype: shard.kv_cache_dtype.name(),
         device: shard.device,
         attention_backend: shard.attention_backend,
+        batch_invariant: shard.batch_invariant,
         block_size: shard.block_size.map(Tokens),
         num_threads: shard.num_threads.unwrap_or_else(cores),
         memory_fraction: shard.cuda_memory_fraction,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 
 use super::surface::Secret;
@@ -102,6 +103,11 @@ pub struct ShardFlags {
     /// `triton`, on a CPU the C++ kernels. One that is named and can't compute here ends the start.
     #[arg(long, env, value_enum, value_name = "BACKEND", default_value = "auto")]
     pub attention_backend: AttentionBackend,
+    /// A request's answer does not change with who else is served: sums are taken in one order, whatever the number of
+    /// rows. On a GPU that is slower: our own products and attention instead of libraries', and `triton` for
+    /// --attention-backend. A CPU always computes so.
+    #[arg(long, env, value_parser = BoolishValueParser::new())]
+    pub batch_invariant: bool,
     /// Tokens of one KV block. Small ones waste less at the end of a sequence, large ones make shorter tables. Default:
     /// the attention backend's choice.
     #[arg(long, env, value_name = "TOKENS")]

@@ -165,6 +165,7 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
         rope: None,
         device: Device::Auto,
         attention_backend: AttentionBackend::Auto,
+        batch_invariant: false,
         block_size: None,
         num_threads: 2,
         uds_prefix: None,
@@ -181,11 +182,13 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
     assert!(!words(&config).contains("--quantize"));
     assert!(!words(&config).contains("--attention-backend"));
     assert!(!words(&config).contains("--kv-cache-dtype"));
+    assert!(!words(&config).contains("--batch-invariant"));
     assert!(words(&config).contains(" --uds-owner launcher "), "the directory is ours: {}", words(&config));
     config.dtype = Dtype::Bfloat16;
     config.attention_backend = AttentionBackend::FlashInfer;
     config.quantize = Some("int8");
     config.kv_cache_dtype = Some("int8");
+    config.batch_invariant = true;
     config.block_size = Some(headrace_scheduler::Tokens(16));
     config.uds_prefix = Some("/s".into());
     config.memory_fraction = 0.5;
@@ -193,7 +196,7 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
     config.rope = Some(Rope { scaling: RopeScaling::Dynamic, factor: 2.0 });
     let end = "--uds-owner user --dtype bfloat16 --quantize int8 --kv-cache-dtype int8 --cuda-memory-fraction 0.5 \
                --cuda-graphs 1,8 --rope-scaling dynamic --rope-factor 2 --attention-backend flashinfer --block-size 16 \
-               --json-output";
+               --batch-invariant --json-output";
     assert!(words(&config).ends_with(end), "{}", words(&config));
     config.ranks = 4;
     let meeting = "--world-size 4 --master-addr 127.0.0.1 --master-port 7000 --device auto --num-threads 1 ";
