@@ -111,7 +111,7 @@ def test_of_weights_that_are_quantized_when_they_are_loaded(quantize: str, world
 )
 def test_of_checkpoints_of_4_bits(config: dict[str, Any], act_order: bool, world_size: int, tmp_path: Path) -> None:
     """Heads of 12: slices begin within words of 8 numbers."""
-    sizes = {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 96, "head_dim": 12}
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 96, "head_dim": 12}
     plain = save("Llama", tmp_path / "model", intermediate_size=128, **sizes)
     assert_slices(write(plain.directory, tmp_path, config, act_order=act_order).quantized, world_size)
 
