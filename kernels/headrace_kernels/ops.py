@@ -14,7 +14,7 @@ from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
 from headrace_kernels.rms_norm import add_rms_norm, add_rms_norm_quantized, rms_norm
 from headrace_kernels.rotary_embedding import rotary_embedding
 from headrace_kernels.rotate_and_store_kv import HeadNorms, rotate_and_store_kv
-from headrace_kernels.scaled_matmul import scaled_matmul
+from headrace_kernels.scaled_matmul import GroupedWeight, scaled_matmul
 from headrace_kernels.silu_and_mul import silu_and_mul, silu_and_mul_quantized
 from headrace_kernels.store_kv import store_kv
 from headrace_kernels.token_logprobs.of_tensors import token_logprobs
@@ -24,6 +24,7 @@ __all__ = [
     "ArgumentError",
     "Backend",
     "DecodeWorkspace",
+    "GroupedWeight",
     "HeadNorms",
     "Int4Weight",
     "QuantizedRows",

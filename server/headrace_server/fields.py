@@ -37,6 +37,10 @@ class Fields:
         """Whether the field says null, which is not the same as being absent."""
         return name in self._values and self._values[name] is None
 
+    def names(self) -> tuple[str, ...]:
+        """Of all fields, in their order."""
+        return tuple(self._values)
+
     def count(self, name: str, default: int) -> int:
         """An integer that may be 0."""
         value = self._get(name, default)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from shard_world import BLOCK_SIZE, World
 
 from headrace_kernels import native
@@ -83,9 +84,10 @@ class Ranks:
         assert pipe.poll(PATIENCE), f"rank {rank} does not answer; it wrote:\n{self.logs[rank].read_text()}"
         return pipe.recv()
 
-    def load(self, directory: Path, *flags: str, way: str = "C++") -> "SplitRunner":
-        """The model on all ranks: computed in C++, or by torch's layers because all but one have no C++ kernels."""
-        for answer in self.all("load", directory, way, flags):
+    def load(self, directory: Path, *flags: str, way: str = "C++", method: Any = None) -> "SplitRunner":
+        """The model on all ranks: computed in C++, or by torch's layers because all but one have no C++ kernels.
+        `method`: of quantization with torch, if it shall be another than a CPU's."""
+        for answer in self.all("load", directory, way, flags, method):
             assert answer is None, answer
         return SplitRunner(self, read_config(directory))
 
@@ -137,15 +139,19 @@ class _Rank:
         self._collective = collective
         self.runner: Any = None
 
-    def load(self, directory: Path, way: str, flags: Sequence[str]) -> None:
+    def load(self, directory: Path, way: str, flags: Sequence[str], chosen: Any) -> None:
         from headrace_server import load
         from headrace_server.flags import parse_serve
+        from headrace_server.quantization import method
 
         words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1", "--dtype", "float32"]
         parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE), *flags])
         load._collective = lambda *_: self._collective  # they have met already
         load.native.available = lambda: way == "C++" or self._collective.rank == 0
-        self.runner = load.load_runner(parsed, read_config(directory))
+        with pytest.MonkeyPatch.context() as patch:
+            if chosen is not None:
+                patch.setattr(method, "quantization_method", lambda *_: chosen)
+            self.runner = load.load_runner(parsed, read_config(directory))
         assert type(self.runner.compute).__name__ == {"C++": "CpuCompute", "torch": "TorchCompute"}[way]
 
     def warm_up(self, limits: Limits) -> Any:

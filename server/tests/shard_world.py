@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from headrace_server.flags import ServeFlags, parse_serve
 from headrace_server.load import load_runner, on_torch
 from headrace_server.memory import Limits
 from headrace_server.models.registry import read_config
+from headrace_server.quantization import method as methods
+from headrace_server.quantization.method import QuantizationMethod
 from headrace_server.runner import Runner
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import NewRow, Step, StepResult
@@ -34,10 +37,13 @@ def load(directory: Path, *flags: str, dtype: str = "float32") -> Runner:
     return load_runner(parsed, read_config(parsed.model_dir))
 
 
-def load_on_torch(directory: Path) -> Runner:
-    """The same as it runs on a GPU, on the CPU."""
-    parsed = _flags(directory)
-    return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu", Alone()))
+def load_on_torch(directory: Path, *flags: str, method: QuantizationMethod | None = None) -> Runner:
+    """The same as it runs on a GPU, on the CPU. `method`: of quantization, if it shall be another than a CPU's."""
+    parsed = _flags(directory, *flags)
+    with pytest.MonkeyPatch.context() as patch:
+        if method is not None:
+            patch.setattr(methods, "quantization_method", lambda *_: method)
+        return Runner(on_torch(parsed, read_config(parsed.model_dir), "float32", "cpu", Alone()))
 
 
 def load_on_device(directory: Path, device: TimedDevice | None = None) -> Runner:
@@ -48,6 +54,20 @@ def load_on_device(directory: Path, device: TimedDevice | None = None) -> Runner
     return Runner(
         TorchCompute(torch_compute.model, torch_compute.backend, torch.float32, device or TimedDevice(), TorchOptions())
     )
+
+
+SMALL: Any = {"max_rows": 2, "max_total_tokens": 2 * BLOCK_SIZE}
+"""A World for kernels that are interpreted: its warm-up is short."""
+
+
+def sampled_logits(runner: Runner, prompt: list[int]) -> np.ndarray:
+    """[1, vocab_size] float32: behind the prompt."""
+    seen: list[np.ndarray] = []
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(runner, **SMALL)
+        on_logits(runner, patch, lambda values: seen.append(values.copy()))
+        world.step(new={0: (prompt, GREEDY)}, chunks={0: len(prompt)})
+    return seen[0]
 
 
 COMPUTES = {"C++": load, "torch": load_on_torch, "device": load_on_device}

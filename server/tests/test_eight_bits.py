@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from shard_world import GREEDY, World, load_on_torch, on_logits, random_tokens
+from shard_world import World, load_on_torch, random_tokens, sampled_logits
 from tiny_models import llama
 
 from headrace_kernels.gpu import chip
@@ -26,10 +26,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return llama(directory, num_hidden_layers=2, initializer_range=0.1, attention_bias=True).directory
 
 
+def logits(runner: Runner) -> np.ndarray:
+    return sampled_logits(runner, PROMPT)
+
+
 def load(directory: Path, chosen: EightBits) -> Runner:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "quantization_method", lambda *_: chosen)
-        return load_on_torch(directory)
+    return load_on_torch(directory, method=chosen)
 
 
 def rounded(plain: Path, directory: Path, dtype: torch.dtype) -> Path:
@@ -49,16 +51,6 @@ def test_with_rows_as_they_are_tokens_are_those_of_the_rounded_weights(name: str
     weights_alone = load(plain, EightBits(DTYPES[name], None))
     expected = World(load_on_torch(rounded(plain, tmp_path / name, DTYPES[name]))).generate({0: PROMPT}, 12)
     assert World(weights_alone).generate({0: PROMPT}, 12) == expected
-
-
-def logits(runner: Runner) -> np.ndarray:
-    """Behind the prompt."""
-    seen: list[np.ndarray] = []
-    with pytest.MonkeyPatch.context() as patch:
-        world = World(runner)
-        on_logits(runner, patch, lambda values: seen.append(values.copy()))
-        world.step(new={0: (PROMPT, GREEDY)}, chunks={0: len(PROMPT)})
-    return seen[0]
 
 
 @pytest.mark.parametrize(("name", "limit"), [("int8", 0.05), ("fp8", 0.15)])

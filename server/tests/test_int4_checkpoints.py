@@ -1,4 +1,4 @@
-"""Checkpoints of GPTQ and AWQ: the same tokens as their numbers in plain form give, on every way that computes."""
+"""Checkpoints in 4 bits: the same tokens as their numbers in plain form give, on every way that computes."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from int4_checkpoints import Pair, write
+from int4_checkpoints import Pair, compressed, write
 from shard_world import COMPUTES, World, load, load_on_torch, random_tokens
 from tiny_models import llama, save
 
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.models.registry import read_config
-from headrace_server.quantization import method
 from headrace_server.quantization.four_bits import FourBits, Int4Linear
 from headrace_server.quantization.groups import Groups, groups_of
 from headrace_server.quantization.none import UnquantizedLinear
@@ -31,6 +30,10 @@ KINDS: dict[str, tuple[dict[str, Any], bool]] = {
     "gptq in act-order": ({**GPTQ, "desc_act": True}, True),
     "gptq, second version": ({**GPTQ, "checkpoint_format": "gptq_v2"}, False),
     "awq": (AWQ, False),
+    "compressed": (compressed(32, symmetric=True), False),
+    "compressed, of one group": (compressed(None, symmetric=True), False),
+    "compressed, with zeros": (compressed(32, symmetric=False), False),
+    "compressed, in act-order": (compressed(32, symmetric=True, actorder="group"), True),
 }
 PROMPTS = {row: random_tokens(9 + row, seed=row) for row in range(2)}
 
@@ -48,9 +51,9 @@ def pair(request: pytest.FixtureRequest, plain_llama: Path, tmp_path_factory: py
 
 def load_packed(directory: Path) -> Runner:
     """Torch's way as on a GPU, where 4 bits stay 4 bits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "quantization_method", lambda stored, *_: FourBits(stored, unpack=False))
-        return load_on_torch(directory)
+    stored = read_config(directory).quantization
+    assert isinstance(stored, StoredInt4)
+    return load_on_torch(directory, method=FourBits(stored, unpack=False))
 
 
 @pytest.mark.parametrize("compute", [*COMPUTES.values(), load_packed], ids=[*COMPUTES, "torch, packed"])
@@ -89,7 +92,10 @@ def test_a_file_beside_config_json_says_it_too(name: str, plain_llama: Path, tmp
         ({**GPTQ, "dynamic": {"-:.*down.*": {}}}, "'dynamic' gives modules settings of their own"),
         ({**AWQ, "version": "gemv"}, "'version' is gemv; supported: gemm"),
         ({**AWQ, "zero_point": False}, "'zero_point' is false; supported: true"),
-        ({"quant_method": "bitsandbytes"}, "quantization 'bitsandbytes' is not supported, only gptq and awq are"),
+        (
+            {"quant_method": "bitsandbytes"},
+            "quantization 'bitsandbytes' is not supported, only gptq, awq, fp8, fbgemm_fp8 and compressed-tensors are",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(
@@ -130,14 +136,14 @@ SIZE = {"gate": (128, 64), "down": (64, 128)}
 def stored(plain_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[StoredInt4, Path]]:
     """One checkpoint of each method."""
     written = {}
-    for config in (GPTQ, AWQ):
+    for config in (GPTQ, AWQ, compressed(32, symmetric=False)):
         name = config["quant_method"]
         directory = write(plain_llama, tmp_path_factory.mktemp(name), config).quantized
         written[name] = (StoredInt4(name, 32, int(name == "gptq")), directory)
     return written
 
 
-@pytest.mark.parametrize("kind", ["gptq", "awq"])
+@pytest.mark.parametrize("kind", ["gptq", "awq", "compressed-tensors"])
 @pytest.mark.parametrize("unpack", [False, True])
 @pytest.mark.parametrize(
     ("module", "out_features", "in_features"),
@@ -186,6 +192,16 @@ def test_weights_without_numbers_have_the_shapes_of_some(description: StoredInt4
     assert layer.bias.shape == (96,)
 
 
+@pytest.mark.parametrize("config", [GPTQ, compressed(32, symmetric=True)], ids=["gptq", "compressed"])
+def test_modules_that_are_stored_plain_stay_plain(config: dict[str, Any], plain_llama: Path, tmp_path: Path) -> None:
+    """The whole of a layer, and one of three that are computed as one."""
+    plain = ("layers.0.mlp", "layers.1.self_attn.k_proj")
+    pair = write(plain_llama, tmp_path, config, is_plain=lambda name: any(part in name for part in plain))
+    expected = World(load(pair.plain)).generate(PROMPTS, 8)
+    for compute in (load, load_on_torch, load_packed):
+        assert World(compute(pair.quantized)).generate(PROMPTS, 8) == expected
+
+
 def test_ranks_cannot_cut_act_order(plain_llama: Path, tmp_path: Path) -> None:
     directory = write(plain_llama, tmp_path, GPTQ, act_order=True).quantized
     four_bits = FourBits(StoredInt4("gptq", 32, 1), unpack=False)
@@ -206,7 +222,7 @@ def test_projections_that_read_in_different_orders_cannot_be_one_layer(plain_lla
     tensors["model.layers.1.mlp.up_proj.g_idx"] = tensors["model.layers.1.mlp.up_proj.g_idx"].flip(0).contiguous()
     save_file(tensors, directory / "model.safetensors")
     with pytest.raises(WeightsError, match=r"the inputs of 'model\.layers\.1\.mlp\.up_proj' are in another order"):
-        load_on_torch(directory)
+        load_packed(directory)
     tensors["model.layers.0.mlp.down_proj.g_idx"] = torch.zeros(128, dtype=torch.int32)
     save_file(tensors, directory / "model.safetensors")
     with pytest.raises(WeightsError, match=r"down_proj: g_idx: expected 32 inputs in each group; config\.json and"):

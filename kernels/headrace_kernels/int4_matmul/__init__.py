@@ -5,8 +5,9 @@ from torch import Tensor
 
 from headrace_kernels.backends import Backend, choose
 from headrace_kernels.checks import FLOATS, ArgumentError, dense, expect
+from headrace_kernels.groups import SMALLEST_GROUP
 from headrace_kernels.int4_matmul import reference
-from headrace_kernels.int4_matmul.weight import SMALLEST_GROUP, Int4Weight
+from headrace_kernels.int4_matmul.weight import Int4Weight
 
 __all__ = ["Int4Weight", "int4_matmul"]
 

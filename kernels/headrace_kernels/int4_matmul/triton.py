@@ -15,7 +15,8 @@ from torch import Tensor
 
 from headrace_kernels.gpu.launch import launch
 from headrace_kernels.gpu.tiles import Tile, tile_place
-from headrace_kernels.int4_matmul.weight import SMALLEST_GROUP, Int4Weight
+from headrace_kernels.groups import step_within
+from headrace_kernels.int4_matmul.weight import Int4Weight
 
 TILES = (
     (16, Tile(rows=16, columns=64, depth=128, warps=4, stages=4)),
@@ -40,7 +41,7 @@ def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None, batch_invari
         return x @ values if bias is None else torch.addmm(bias.to(x.dtype), x, values)
     out_features = weight.packed.shape[1]
     tile = INVARIANT if batch_invariant else next(tile for most, tile in TILES if most is None or rows <= most)
-    depth = _depth(weight, tile.depth)
+    depth = tile.depth if len(weight.scales) == 1 else step_within(weight.group_size, tile.depth)
     splits = rows <= TILES[0][0] and not batch_invariant
     parts = _parts(weight, depth, triton.cdiv(out_features, tile.columns)) if splits else 1
     out = torch.empty(rows, out_features, dtype=x.dtype, device=x.device)
@@ -101,16 +102,6 @@ def dequantize(weight: Int4Weight, dtype: torch.dtype) -> Tensor:
         num_warps=4,
     )
     return values
-
-
-def _depth(weight: Int4Weight, most: int) -> int:
-    """Inputs of one step: a power of two that divides a group, unless there is only one."""
-    if len(weight.scales) == 1:
-        return most
-    depth = SMALLEST_GROUP
-    while depth < most and weight.group_size % (2 * depth) == 0:
-        depth *= 2
-    return depth
 
 
 def _parts(weight: Int4Weight, depth: int, tile_columns: int) -> int:

@@ -6,9 +6,6 @@ from torch import Tensor
 
 from headrace_kernels.int4_matmul.shifts import WORD
 
-SMALLEST_GROUP = 32
-"""Unless all inputs are one group, a group is a multiple of this: the kernel's shortest step along the inputs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Int4Weight:

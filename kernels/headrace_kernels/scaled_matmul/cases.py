@@ -6,8 +6,8 @@ import torch
 
 from headrace_kernels.backends import Backend
 from headrace_kernels.gpu.cases import Case, nbytes, random
-from headrace_kernels.quantize_rows import quantize_rows
-from headrace_kernels.scaled_matmul import scaled_matmul
+from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
+from headrace_kernels.scaled_matmul import GroupedWeight, scaled_matmul
 
 
 def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
@@ -15,8 +15,19 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
     half = torch.float16 if tiny else torch.bfloat16
     plain = random(out_features, in_features, device=device, dtype=half, scale=in_features**-0.5)
 
-    def case(name: str, rows: int, dtype: torch.dtype, small_rows: bool, batch_invariant: bool = False) -> Case:
-        weight = quantize_rows(plain, dtype, backend="reference")
+    def case(
+        name: str,
+        rows: int,
+        dtype: torch.dtype,
+        small_rows: bool,
+        batch_invariant: bool = False,
+        group_size: int | None = None,
+    ) -> Case:
+        by_output = quantize_rows(plain, dtype, backend="reference")
+        weight: QuantizedRows | GroupedWeight = by_output
+        if group_size is not None:
+            scales = by_output.scales.repeat(-(-in_features // group_size), 1)
+            weight = GroupedWeight(by_output.values, scales, group_size)
         x = random(rows, in_features, device=device, dtype=half, seed=2)
         given = quantize_rows(x, dtype, backend="reference") if small_rows else x
 
@@ -40,3 +51,9 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
             yield case(f"{name} weights alone", rows, dtype, False)
         yield case(f"{name}, batch-invariant", some, dtype, True, True)
         yield case(f"{name} weights alone, batch-invariant", some, dtype, False, True)
+    group_size = 32 if tiny else 128
+    for rows in (few, some, many):
+        yield case(f"float8 in groups of {group_size}", rows, torch.float8_e4m3fn, True, group_size=group_size)
+    yield case(
+        f"float8 weights alone in groups of {group_size}", few, torch.float8_e4m3fn, False, group_size=group_size
+    )

@@ -8,6 +8,7 @@ from torch import Tensor
 from headrace_kernels.gpu.chip import FLOAT8, capability
 from headrace_kernels.gpu.launch import launch
 from headrace_kernels.gpu.tiles import Tile, load_step, tile_place
+from headrace_kernels.groups import step_within
 from headrace_kernels.quantize_rows.triton import as_stored
 
 TILES = (
@@ -28,11 +29,12 @@ def scaled_matmul(
     x_scales: Tensor | None,
     weight: Tensor,
     weight_scales: Tensor,
+    group_size: int | None,
     bias: Tensor | None,
     dtype: torch.dtype,
     batch_invariant: bool,
 ) -> Tensor:
-    """See `headrace_kernels.scaled_matmul`; the arguments are checked, x is dense and weight contiguous."""
+    """See `headrace_kernels.scaled_matmul`; the arguments are checked, x is dense, weight and its scales contiguous."""
     rows, in_features = x.shape
     out_features = len(weight)
     out = torch.empty(rows, out_features, dtype=dtype, device=x.device)
@@ -53,7 +55,8 @@ def scaled_matmul(
         OUT_FEATURES=out_features,
         BLOCK_ROWS=tile.rows,
         BLOCK_COLUMNS=tile.columns,
-        BLOCK_DEPTH=tile.depth,
+        BLOCK_DEPTH=tile.depth if group_size is None else step_within(group_size, tile.depth),
+        GROUP_SIZE=group_size or 0,
         HAS_X_SCALES=x_scales is not None,
         HAS_BIAS=bias is not None,
         FLOAT8_BITS=float8_bits,
@@ -78,11 +81,13 @@ def _scaled_matmul_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
     BLOCK_DEPTH: tl.constexpr,
+    GROUP_SIZE: tl.constexpr,
     HAS_X_SCALES: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     FLOAT8_BITS: tl.constexpr,
 ):
-    """FLOAT8_BITS: float8 comes as uint8 and is widened here, for chips that can't multiply it or rows that aren't."""
+    """FLOAT8_BITS: float8 comes as uint8 and is widened here, for chips that can't multiply it or rows that aren't.
+    GROUP_SIZE 0: a scale is one output's, and multiplies the whole sum."""
     EXACT: tl.constexpr = HAS_X_SCALES and x_ptr.dtype.element_ty == tl.int8
     SUM: tl.constexpr = tl.int32 if EXACT else tl.float32
     tile_row, tile_column = tile_place(tl.program_id(0), rows, OUT_FEATURES, BLOCK_ROWS, BLOCK_COLUMNS)
@@ -93,7 +98,7 @@ def _scaled_matmul_kernel(
     # int64: a chunk's rows, or a vocabulary's columns, may pass 2^31 elements.
     x_row_ptr = x_ptr + row.to(tl.int64)[:, None] * x_stride
     weight_column_ptr = weight_ptr + column.to(tl.int64)[None, :] * IN_FEATURES
-    total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), SUM)
+    total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32 if GROUP_SIZE else SUM)
     for start in range(0, IN_FEATURES, BLOCK_DEPTH):
         inner = start + depth
         x, weight = load_step(x_row_ptr, weight_column_ptr, inner, row_inside, column_inside, IN_FEATURES)
@@ -101,8 +106,17 @@ def _scaled_matmul_kernel(
             weight = _widen(weight)
             if HAS_X_SCALES:
                 x = _widen(x)
-        total = tl.dot(x, weight.to(x.dtype), total, input_precision="ieee", out_dtype=SUM)
-    out = total.to(tl.float32) * tl.load(weight_scales_ptr + column, mask=column_inside, other=0.0)[None, :]
+        if GROUP_SIZE:
+            # A step stays inside one group.
+            scale_ptr = weight_scales_ptr + start // GROUP_SIZE * OUT_FEATURES + column
+            scale = tl.load(scale_ptr, mask=column_inside, other=0.0)[None, :]
+            products = tl.dot(x, weight.to(x.dtype), input_precision="ieee", out_dtype=SUM)
+            total += products.to(tl.float32) * scale
+        else:
+            total = tl.dot(x, weight.to(x.dtype), total, input_precision="ieee", out_dtype=SUM)
+    out = total.to(tl.float32)
+    if not GROUP_SIZE:
+        out *= tl.load(weight_scales_ptr + column, mask=column_inside, other=0.0)[None, :]
     if HAS_X_SCALES:
         out *= tl.load(x_scales_ptr + row, mask=row_inside, other=0.0)[:, None]
     if HAS_BIAS:

@@ -19,6 +19,7 @@ from headrace_kernels.int4_matmul.reference import dequantize
 from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
 from headrace_kernels.ops import (
     ArgumentError,
+    GroupedWeight,
     Int4Weight,
     QuantizedRows,
     int4_matmul,
@@ -101,6 +102,44 @@ def test_weights_alone_in_eight_bits(rows, inner, outer, eight, dtype, has_bias,
     torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
 
 
+groups = st.sampled_from([(32, 96), (64, 192), (128, 256), (128, 200), (1000, 136), (96, 288)])
+
+
+@draw.FEW
+@given(
+    rows=rows, shape=groups, outer=outer, eight=eights, rounded=st.booleans(), has_bias=st.booleans(), seed=draw.seeds
+)
+def test_eight_bits_in_groups(rows, shape, outer, eight, rounded, has_bias, seed):
+    group_size, inner = shape
+    values = quantize_rows(draw.tensor(outer, inner, seed=seed + 1), eight, backend="reference").values
+    scales = draw.tensor(-(-inner // group_size), outer, seed=seed + 2, scale=0.01)
+    x = draw.tensor(rows, inner, seed=seed)
+    given = quantize_rows(x, eight, backend="reference") if rounded else x
+    bias = bias_of(outer, has_bias, seed)
+    got = scaled_matmul(given, GroupedWeight(values, scales, group_size), bias, dtype=torch.float32, backend="triton")
+    weight = values.float() * scales.repeat_interleave(group_size, 0)[:inner].T
+    wide = given.values.float() * given.scales[:, None] if rounded else x
+    expected = wide @ weight.T + (0 if bias is None else bias)
+    torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-4)
+    by_definition = scaled_matmul(
+        given, GroupedWeight(values, scales, group_size), bias, dtype=torch.float32, backend="reference"
+    )
+    torch.testing.assert_close(by_definition, expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("group_size", "groups", "message"),
+    [
+        (36, 3, "weight.group_size: expected a multiple of 32, got 36"),
+        (64, 3, r"weight.scales: expected shape \[2, 8\]"),
+    ],
+)
+def test_errors_of_groups_name_the_argument(group_size, groups, message):
+    weight = GroupedWeight(torch.zeros(8, 100, dtype=torch.int8), torch.ones(groups, 8), group_size)
+    with pytest.raises(ArgumentError, match=message):
+        scaled_matmul(torch.zeros(1, 100), weight, dtype=torch.float32)
+
+
 def test_every_float8_is_widened_exactly():
     bits = torch.arange(256, dtype=torch.uint8)
     finite = bits[(bits & 0x7F) != 0x7F].view(torch.float8_e4m3fn)
@@ -117,9 +156,6 @@ def test_a_row_that_is_not_finite_gives_one_that_is_not_and_no_other(eight):
     out = scaled_matmul(quantize_rows(x, eight, backend="triton"), weight, dtype=torch.float32, backend="triton")
     assert out.isfinite().all(dim=1).tolist() == [True, False, True]
     assert not out[1].isfinite().any()
-
-
-groups = st.sampled_from([(32, 96), (64, 192), (128, 256), (128, 200), (1000, 136), (96, 288)])
 
 
 def gptq(

@@ -44,6 +44,8 @@ class LayerAttention:
     scale: float
     sliding_window: int | None
     norms: HeadNorms | None
+    k_scale: float = 1.0  # what keys of a cache in float8 e4m3 are multiplied with; other caches need no scale
+    v_scale: float = 1.0  # the same of values
 
 
 class AttentionBackend(Protocol):

@@ -52,6 +52,7 @@ class PagedAttention:
     def __call__(
         self, qkv: Tensor, layer: LayerAttention, cos_sin: Tensor | None, cache: LayerCache, batch: AttentionBatch
     ) -> Tensor:
+        k_scale, v_scale = _scales(layer, cache)
         query = rotate_and_store_kv(
             qkv,
             layer.num_heads,
@@ -62,6 +63,8 @@ class PagedAttention:
             batch.context_lengths,
             norms=layer.norms,
             cos_sin=cos_sin,
+            k_scale=k_scale,
+            v_scale=v_scale,
             panels=self._panels,
             backend=self._kernels,
         )
@@ -69,6 +72,7 @@ class PagedAttention:
 
     def _attend(self, query: Tensor, layer: LayerAttention, cache: LayerCache, batch: AttentionBatch) -> Tensor:
         """query [tokens, heads, head_dim] → the same shape, contiguous."""
+        k_scale, v_scale = _scales(layer, cache)
         return paged_attention(
             query,
             cache.keys,
@@ -78,9 +82,16 @@ class PagedAttention:
             batch.context_lengths,
             layer.scale,
             layer.sliding_window,
+            k_scale=k_scale,
+            v_scale=v_scale,
             panels=self._panels,
             decode=batch.most_queries == 1,
             workspace=self._workspace,
             backend=self._kernels,
             batch_invariant=self._batch_invariant,
         )
+
+
+def _scales(layer: LayerAttention, cache: LayerCache) -> tuple[float, float]:
+    """(keys', values'): e4m3's alone, for its range is what they were made for."""
+    return (layer.k_scale, layer.v_scale) if cache.keys.dtype is torch.float8_e4m3fn else (1.0, 1.0)

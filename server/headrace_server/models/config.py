@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from headrace_kernels.kv_cache import padded_head_dim
 from headrace_server.layers.rope_parameters import RopeParameters
-from headrace_server.quantization.stored import StoredInt4
+from headrace_server.quantization.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ModelConfig:
     mlp_bias: bool
     qk_norm: bool  # RMS norm of each query and key head before rotation (Qwen3)
     tie_word_embeddings: bool
-    quantization: StoredInt4 | None  # of the checkpoint's own weights; None: they are plain
+    quantization: Stored | None  # of the checkpoint's own weights; None: they are plain
     layers: tuple[LayerConfig, ...]
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor
 from headrace_kernels.ops import HeadNorms
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerAttention, LayerCache
 from headrace_server.distributed.collective import Collective
+from headrace_server.errors import WeightsError
 from headrace_server.layers.attention import Attention, NoAttention
 from headrace_server.layers.embedding import Embedding, LanguageModelHead
 from headrace_server.layers.linear import LinearFactory
@@ -106,6 +107,7 @@ class Llama:
     ) -> Attention | NoAttention:
         config, split = self.config, self.split
         norms = self._head_norms(names, checkpoint)
+        k_scale, v_scale = (_cache_scale(checkpoint, named) for named in (names.key_scale, names.value_scale))
         if not split.has_attention:
             checkpoint.ignore_modules(names.query, names.key, names.value, names.output)
             return NoAttention(self.collective)
@@ -117,7 +119,9 @@ class Llama:
             ),
             output=self._linear.row_parallel(names.output, config.hidden_size, query, config.output_bias),
             backend=backend,
-            layer=LayerAttention(len(split.query_heads), config.head_dim**-0.5, layer.sliding_window, norms),
+            layer=LayerAttention(
+                len(split.query_heads), config.head_dim**-0.5, layer.sliding_window, norms, k_scale, v_scale
+            ),
             rotary=self._rotary if layer.rotary else None,
         )
 
@@ -146,3 +150,16 @@ class Llama:
         else:
             weight = checkpoint.take(f"{HEAD}.weight", vocabulary, self.config.hidden_size)
         return LanguageModelHead(self._linear.of_weight(weight), self.split.vocabulary_widths, self.collective)
+
+
+def _cache_scale(checkpoint: Checkpoint, names: Sequence[str]) -> float:
+    """What the checkpoint says under one of these names; 1 if nothing."""
+    for name in names:
+        checkpoint.ignore(name)
+    found = next(filter(checkpoint.has, names), None)
+    if found is None:
+        return 1.0
+    scale = float(checkpoint.take_unchanged(found, *checkpoint.shape_like(found, ())))
+    if not 0 < scale < float("inf"):
+        raise WeightsError(f"tensor '{found}' is {scale}; a scale must be above 0; fetch the checkpoint again")
+    return scale

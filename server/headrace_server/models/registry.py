@@ -13,7 +13,8 @@ from headrace_server.errors import ConfigError
 from headrace_server.fields import Fields
 from headrace_server.layers.rope_parameters import Stretch, read_rope
 from headrace_server.models.config import LayerConfig, ModelConfig
-from headrace_server.quantization.stored import StoredInt4, read_stored
+from headrace_server.quantization.read_stored import read_stored
+from headrace_server.quantization.stored import Stored
 
 if TYPE_CHECKING:
     from headrace_server.models.llama import Llama
@@ -55,7 +56,7 @@ def model_class(config: ModelConfig) -> "type[Llama]":
     return Llama
 
 
-def _read(fields: Fields, model_type: str, architecture: Architecture, quantization: StoredInt4 | None) -> ModelConfig:
+def _read(fields: Fields, model_type: str, architecture: Architecture, quantization: Stored | None) -> ModelConfig:
     if (activation := fields.text("hidden_act", "silu")) != "silu":
         raise fields.error("hidden_act", f"is '{activation}'; only 'silu' is supported")
     hidden_size = fields.integer("hidden_size")

@@ -15,7 +15,7 @@ from headrace_server.architectures import MODEL_TYPES
 from headrace_server.errors import ConfigError
 from headrace_server.fields import Fields
 from headrace_server.prepare.errors import PrepareError
-from headrace_server.quantization.stored import read_stored
+from headrace_server.quantization.read_stored import read_stored
 from headrace_server.weights.index import INDEX, SINGLE, unindexed_files
 
 # A header of a large model is about 100 kB; the format's own limit is this.

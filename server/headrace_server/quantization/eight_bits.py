@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headrace_kernels.quantize_rows import QuantizedRows, quantize_rows
-from headrace_kernels.scaled_matmul import scaled_matmul
+from headrace_kernels.scaled_matmul import GroupedWeight, scaled_matmul
 from headrace_server.quantization.none import Unquantized
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
@@ -21,7 +21,7 @@ class ScaledLinear:
 
     def __init__(
         self,
-        weight: QuantizedRows,
+        weight: QuantizedRows | GroupedWeight,
         bias: Tensor | None,
         rows_dtype: torch.dtype | None,
         dtype: torch.dtype,
@@ -39,6 +39,13 @@ class ScaledLinear:
         return scaled_matmul(x, self.weight, self.bias, dtype=self._dtype, batch_invariant=self._batch_invariant)
 
 
+def rows_type(weights: torch.dtype) -> torch.dtype | None:
+    """What rows are rounded to before they meet such weights; None where the chip can't multiply two of that type."""
+    from headrace_kernels.gpu import chip  # needs Triton
+
+    return None if weights is torch.float8_e4m3fn and chip.capability() < chip.FLOAT8 else weights
+
+
 @dataclass(frozen=True)
 class EightBits:
     """Rows are rounded to 8 bits too where the chip multiplies 8 bits by 8; elsewhere weights are widened."""
@@ -50,11 +57,7 @@ class EightBits:
     @classmethod
     def for_chip(cls, name: str, batch_invariant: bool) -> Self:
         """By --quantize's name for it, for the chip that kernels are launched on or compiled for."""
-        from headrace_kernels.gpu import chip  # needs Triton
-
-        dtype = DTYPES[name]
-        rows = None if name == "fp8" and chip.capability() < chip.FLOAT8 else dtype
-        return cls(dtype, rows, batch_invariant)
+        return cls(DTYPES[name], rows_type(DTYPES[name]), batch_invariant)
 
     def linear(
         self,

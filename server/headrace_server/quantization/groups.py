@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from headrace_kernels.int4_matmul.weight import SMALLEST_GROUP
+from headrace_kernels.groups import SMALLEST_GROUP
 from headrace_server.errors import ConfigError
 from headrace_server.weights.slice import Slice
 

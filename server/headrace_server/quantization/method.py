@@ -8,7 +8,8 @@ from torch import Tensor
 
 from headrace_kernels.quantize_rows import QuantizedRows
 from headrace_server.errors import ConfigError
-from headrace_server.quantization.stored import StoredInt4, check_asked
+from headrace_server.log import LOGGER
+from headrace_server.quantization.stored import Stored, StoredEightBits, StoredInt4, check_asked
 from headrace_server.weights.safetensors import Checkpoint
 from headrace_server.weights.slice import Slice
 
@@ -52,15 +53,17 @@ class QuantizationMethod(Protocol):
 
 
 def quantization_method(
-    stored: StoredInt4 | None, asked: str | None, device: torch.device, batch_invariant: bool = False
+    stored: Stored | None, asked: str | None, device: torch.device, batch_invariant: bool = False
 ) -> QuantizationMethod:
     """For a checkpoint that is quantized as `stored`, None meaning plain weights, and what --quantize asks for. Raises
     ConfigError if there is no such way."""
     check_asked(stored, asked)
-    if stored is not None:
+    if isinstance(stored, StoredInt4):
         from headrace_server.quantization.four_bits import FourBits
 
         return FourBits(stored, device.type == "cpu", batch_invariant)
+    if isinstance(stored, StoredEightBits):
+        return _eight_bit_checkpoint(stored, device, batch_invariant)
     if asked is not None:
         from headrace_server.quantization.eight_bits import EightBits
 
@@ -70,6 +73,17 @@ def quantization_method(
     from headrace_server.quantization.none import Unquantized
 
     return Unquantized(batch_invariant)
+
+
+def _eight_bit_checkpoint(stored: StoredEightBits, device: torch.device, batch_invariant: bool) -> QuantizationMethod:
+    from headrace_server.quantization.eight_bit_checkpoint import EightBitCheckpoint
+
+    if device.type == "cpu":
+        LOGGER.info("weights of linear layers: those of %s are expanded, for want of kernels for them", stored.method)
+        return EightBitCheckpoint(stored, None, batch_invariant, expand=True)
+    if stored.has_row_scales:
+        LOGGER.info("scales of rows that the checkpoint has are not used: each row gets one of its own")
+    return EightBitCheckpoint.for_chip(stored, batch_invariant)
 
 
 _ELSEWHERE = {

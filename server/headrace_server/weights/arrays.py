@@ -7,9 +7,18 @@ from numpy.typing import NDArray
 
 from headrace_server.weights.bfloat16 import from_bfloat16, to_bfloat16
 from headrace_server.weights.files import FLOATS, CheckpointFiles
+from headrace_server.weights.float8 import FLOAT8
 from headrace_server.weights.slice import Axis, as_slice
 
-_TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "F64": np.float64, "I32": np.int32}
+_TYPES = {
+    "F32": np.float32,
+    "BF16": np.uint16,
+    "F16": np.float16,
+    "F64": np.float64,
+    "I32": np.int32,
+    "I8": np.int8,
+    "F8_E4M3": np.uint8,
+}
 
 
 class ArrayCheckpoint(CheckpointFiles):
@@ -23,6 +32,11 @@ class ArrayCheckpoint(CheckpointFiles):
 
     def take_int32(self, name: str, *axes: Axis) -> NDArray[np.int32]:
         return self._view(name, axes, ("I32",))
+
+    def take_eight_bits(self, name: str, dtype: str, *axes: Axis) -> NDArray[np.float32]:
+        """Of "I8" or "F8_E4M3", whichever `dtype` says: the numbers as float32, a copy."""
+        stored = self._view(name, axes, (dtype,))
+        return stored.astype(np.float32) if dtype == "I8" else FLOAT8[stored]
 
     def take_float32(self, name: str, *axes: Axis, rounded: bool) -> NDArray[np.float32]:
         """float32, a copy; `rounded` to bfloat16 before."""

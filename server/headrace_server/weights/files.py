@@ -65,6 +65,11 @@ class CheckpointFiles:
     def has(self, name: str) -> bool:
         return name in self._stored
 
+    def shape_like(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The tensor's own shape if axes of length 1 are all that it has more or less than `shape`; else `shape`."""
+        found = self._stored[name].shape if name in self._stored else shape
+        return found if [size for size in found if size != 1] == [size for size in shape if size != 1] else shape
+
     def ignore(self, name: str) -> None:
         """This tensor, if there, is not needed."""
         self._left.discard(name)

@@ -8,6 +8,12 @@ from torch import Tensor
 from headrace_server.weights.safetensors import FLOATS, Checkpoint
 from headrace_server.weights.slice import Axis, as_slice
 
+TYPES = {"I32": torch.int32, "I8": torch.int8, "F8_E4M3": torch.float8_e4m3fn}
+"""What is taken unchanged, by safetensors' name."""
+
+OPTIONAL = (".g_idx", ".weight_g_idx", ".k_scale", ".v_scale", ".kv_scale", ".output_scale")
+"""Ends of names of tensors that no model has to have."""
+
 SPREAD = 0.02
 """Standard deviation, as models are initialised: activations keep a size that bfloat16 can tell apart."""
 
@@ -21,8 +27,12 @@ class InventedCheckpoint(Checkpoint):
         self._generator = None if device.type == "meta" else torch.Generator(device).manual_seed(1)
 
     def has(self, name: str) -> bool:
-        """GPTQ's order of inputs is that of their numbers, so no tensor says it."""
-        return not name.endswith(".g_idx")
+        """Nothing that a checkpoint may also lack: inputs are in the order of their numbers, keys and values have no
+        scales."""
+        return not name.endswith(OPTIONAL)
+
+    def shape_like(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
 
     def ignore(self, name: str) -> None:
         pass
@@ -34,13 +44,17 @@ class InventedCheckpoint(Checkpoint):
         pass
 
     def take_unchanged(self, name: str, *axes: Axis, dtypes: Sequence[str] = FLOATS) -> Tensor:
-        """Packed integers have all bits at random."""
+        """Integers have all bits at random."""
         shape = [len(as_slice(axis)) for axis in axes]
-        if dtypes != ("I32",):
+        if dtypes is FLOATS:
             return self._random(shape)
+        dtype = TYPES[dtypes[0]]
+        if dtype.is_floating_point:
+            return self._random(shape).to(dtype)
         if self._generator is None:
-            return torch.empty(shape, dtype=torch.int32, device=self._device)
-        return torch.randint(-(2**31), 2**31, shape, dtype=torch.int32, device=self._device, generator=self._generator)
+            return torch.empty(shape, dtype=dtype, device=self._device)
+        least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        return torch.randint(least, most + 1, shape, dtype=dtype, device=self._device, generator=self._generator)
 
     def take_stacked(self, names: Sequence[str], heights: Sequence[Axis], *rest: Axis) -> Tensor:
         height = sum(len(as_slice(axis)) for axis in heights)

@@ -22,6 +22,8 @@ _TYPES = {
     "F16": (np.int16, torch.float16),
     "F64": (np.int64, torch.float64),
     "I32": (np.int32, torch.int32),
+    "I8": (np.int8, torch.int8),
+    "F8_E4M3": (np.int8, torch.float8_e4m3fn),
 }
 """By safetensors' name: integers of the same size, which numpy can cut, and what they mean."""
 
@@ -67,4 +69,4 @@ def _mapped(tensor: StoredTensor, axes: Sequence[Slice]) -> Tensor:
     integers, dtype = _TYPES[tensor.dtype]
     values = tensor.data.view(integers).reshape(tensor.shape)[tuple(slice(axis.begin, axis.end) for axis in axes)]
     # from_numpy wants writable memory for a tensor that could be written to; this one is only copied from.
-    return torch.from_numpy(values.copy()).view(dtype)
+    return torch.from_numpy(np.array(values)).view(dtype)
