@@ -12,7 +12,7 @@ from headrace_server.errors import ConfigError
 from headrace_server.layers.rope_parameters import STRETCHES, Stretch
 
 DTYPES = ("float32", "bfloat16", "float16")
-QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq")
+QUANTIZATIONS = ("int8", "int4", "fp8", "gptq", "awq", "compressed-tensors")
 KV_CACHE_DTYPES = ("int8", "fp8_e4m3fn", "fp8_e5m2")
 DEVICES = ("auto", "cpu", "cuda")
 ATTENTION_BACKENDS = ("auto", "triton", "flashinfer", "fa3", "reference")

@@ -17,6 +17,7 @@ from headrace_kernels.backends import preferring
 from headrace_kernels.gpu import chip
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.models.registry import read_config
+from headrace_server.quantization import method as methods
 from headrace_server.quantization.eight_bit_checkpoint import TYPES, EightBitCheckpoint
 from headrace_server.quantization.eight_bits import ScaledLinear
 from headrace_server.quantization.method import quantization_method
@@ -200,6 +201,8 @@ def test_one_number_of_a_scale_too_few_is_named(plain_llama: Path, tmp_path: Pat
 def test_its_own_method_may_be_asked_for(plain_llama: Path, tmp_path: Path) -> None:
     directory = write(plain_llama, tmp_path, KINDS["fp8"]).quantized
     load(directory, "--quantize", "fp8")
+    load(write(plain_llama, tmp_path / "channels", KINDS["float, channels"]).quantized, "--quantize", "fp8")
+    load(write(plain_llama, tmp_path / "int8", KINDS["int8"]).quantized, "--quantize", "compressed-tensors")
     with pytest.raises(ConfigError, match="--quantize int8: the checkpoint is quantized already, by fp8; leave it out"):
         load(directory, "--quantize", "int8")
 
@@ -239,6 +242,13 @@ def test_rows_are_rounded_where_chip_and_checkpoint_want_it(
     stored = read_config(quantized_config(plain_llama, tmp_path, KINDS[name].config)).quantization
     assert isinstance(stored, StoredEightBits)
     assert quantization_method(stored, None, torch.device("cuda")) == EightBitCheckpoint(stored, rows)
+
+
+def test_a_gpu_without_kernels_expands_them(plain_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "find_spec", lambda name: None)
+    stored = read_config(quantized_config(plain_llama, tmp_path, FP8)).quantization
+    assert isinstance(stored, StoredEightBits)
+    assert quantization_method(stored, None, torch.device("cuda")) == EightBitCheckpoint(stored, None, expand=True)
 
 
 @pytest.mark.parametrize("name", ["fp8", "fp8 in blocks", "int8"])

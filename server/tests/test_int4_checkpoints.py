@@ -123,7 +123,7 @@ def test_a_flag_that_says_something_else_is_refused(
         load(directory, "--quantize", asked)
 
 
-@pytest.mark.parametrize("asked", ["gptq", "awq"])
+@pytest.mark.parametrize("asked", ["gptq", "awq", "compressed-tensors"])
 def test_a_plain_checkpoint_is_not_quantized_by_them(asked: str, plain_llama: Path) -> None:
     with pytest.raises(ConfigError, match=f"--quantize {asked}: config.json has no quantization_config"):
         load(plain_llama, "--quantize", asked)

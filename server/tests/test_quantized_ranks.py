@@ -1,4 +1,4 @@
-"""Ranks with quantized weights, as GPUs have them, are one model."""
+"""Ranks with quantized weights are one model, as GPUs have them and as CPUs expand them."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from int4_checkpoints import compressed
 from int4_checkpoints import write as write_four_bits
 from ranks_world import Ranks, SplitWorld
 from safetensors.torch import load_file, save_file
-from shard_world import SMALL, World, load_on_torch, random_tokens
+from shard_world import SMALL, World, load, load_on_torch, random_tokens
 from tiny_models import llama
 
 from headrace_kernels.quantize_rows import quantize_rows
@@ -72,6 +72,21 @@ def test_checkpoints_in_8_bits_give_the_tokens_of_one_rank(
     method = eight_bits_of(directory, None)
     alone = World(load_on_torch(directory, method=method), **SMALL).generate(PROMPTS, TOKENS)
     assert SplitWorld(ranks.load(directory, way="torch", method=method), **SMALL).generate(PROMPTS, TOKENS) == alone
+
+
+@pytest.mark.parametrize("name", ["fp8", "fp8 in blocks", "float in blocks", "float, channels", "int8"])
+def test_a_cpu_expands_its_part_of_8_bits(name: str, ranks: Ranks, plain: Path, tmp_path: Path) -> None:
+    directory = write_eight_bits(plain, tmp_path, KINDS[name]).quantized
+    alone = World(load(directory), **SMALL).generate(PROMPTS, TOKENS)
+    assert SplitWorld(ranks.load(directory), **SMALL).generate(PROMPTS, TOKENS) == alone
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+def test_a_cpu_unpacks_its_part_of_4_bits(act_order: bool, ranks: Ranks, plain: Path, tmp_path: Path) -> None:
+    config = compressed(32, symmetric=False, actorder="group" if act_order else None)
+    directory = write_four_bits(plain, tmp_path, config, act_order=act_order).quantized
+    alone = World(load(directory), **SMALL).generate(PROMPTS, TOKENS)
+    assert SplitWorld(ranks.load(directory), **SMALL).generate(PROMPTS, TOKENS) == alone
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -1,6 +1,7 @@
 """What a quantization method offers, and which ones there are."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -78,7 +79,7 @@ def quantization_method(
 def _eight_bit_checkpoint(stored: StoredEightBits, device: torch.device, batch_invariant: bool) -> QuantizationMethod:
     from headrace_server.quantization.eight_bit_checkpoint import EightBitCheckpoint
 
-    if device.type == "cpu":
+    if device.type == "cpu" or find_spec("triton") is None:
         LOGGER.info("weights of linear layers: those of %s are expanded, for want of kernels for them", stored.method)
         return EightBitCheckpoint(stored, None, batch_invariant, expand=True)
     if stored.has_row_scales:

@@ -168,13 +168,14 @@ fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
         ("fp8", Some("fp8")),
         ("gptq", Some("gptq")),
         ("awq", Some("awq")),
+        ("compressed-tensors", Some("compressed-tensors")),
         ("none", None),
     ] {
         let config = serve(&format!("--quantize {word}"));
         assert_eq!((config.shard.quantize, config.service.warnings.len()), (name, 0), "{word}");
     }
     let others = ["bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4", "eetq"];
-    for word in others.into_iter().chain(["compressed-tensors", "exl2", "marlin"]) {
+    for word in others.into_iter().chain(["exl2", "marlin"]) {
         let config = serve(&format!("--quantize {word}"));
         assert_eq!(config.shard.quantize, None, "{word}");
         let [warning] = &config.service.warnings[..] else { panic!("{word}: {:?}", config.service.warnings) };

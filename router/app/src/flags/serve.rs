@@ -87,8 +87,8 @@ pub struct ShardFlags {
     pub dtype: Dtype,
     /// Keep the weights of linear layers in fewer bits, which are read faster, and answer a little less exactly. On a
     /// CPU: `int8` in 8.5 bits each, `int4` in 4.5 to 5; a GGUF's blocks of as many bits are used as they are. On a GPU:
-    /// `int8` and `fp8` in 8. `gptq` and `awq` are what a checkpoint is already; its config.json says so too. Default: as
-    /// the checkpoint is; plain weights have the type of --dtype.
+    /// `int8` and `fp8` in 8. `gptq`, `awq`, `compressed-tensors` and also `fp8` are what a checkpoint is already; its
+    /// config.json says so too. Default: as the checkpoint is; plain weights have the type of --dtype.
     #[arg(long, env, value_enum, value_name = "METHOD")]
     pub quantize: Option<Quantize>,
     /// Type of cached keys and values; `auto` is that of --dtype. 8 bits take about half of the memory of bfloat16, so the
@@ -177,13 +177,15 @@ pub enum Quantize {
     Gptq,
     /// A checkpoint that AWQ made, with 4 bits.
     Awq,
+    /// A checkpoint of 4 or 8 bits in the format of compressed-tensors.
+    CompressedTensors,
     /// As --dtype says.
     None,
     /// Without effect: Text Generation Inference's methods that quantize a plain checkpoint.
     #[value(name = "bitsandbytes", aliases = ["bitsandbytes-nf4", "bitsandbytes-fp4", "eetq"], hide = true)]
     OnTheFly,
     /// Without effect: its methods that read a checkpoint which is refused here, or is found to be GPTQ's.
-    #[value(name = "compressed-tensors", aliases = ["exl2", "marlin"], hide = true)]
+    #[value(name = "exl2", alias = "marlin", hide = true)]
     Checkpoint,
 }
 
@@ -196,6 +198,7 @@ impl Quantize {
             Self::Fp8 => Some("fp8"),
             Self::Gptq => Some("gptq"),
             Self::Awq => Some("awq"),
+            Self::CompressedTensors => Some("compressed-tensors"),
             Self::None | Self::OnTheFly | Self::Checkpoint => None,
         }
     }
@@ -208,10 +211,10 @@ impl Quantize {
                  CPU) or fp8 (on a GPU) makes them smaller",
             ),
             Self::Checkpoint => Some(
-                "a checkpoint's own files say how it is quantized, gptq and awq are read, and of others the weights are \
-                 kept in the type of --dtype; --quantize int8, int4 (on a CPU) or fp8 (on a GPU) makes them smaller",
+                "a checkpoint's own files say how it is quantized, and plain weights are kept in the type of --dtype; \
+                 --quantize int8, int4 (on a CPU) or fp8 (on a GPU) makes them smaller",
             ),
-            Self::Int8 | Self::Int4 | Self::Fp8 | Self::Gptq | Self::Awq | Self::None => None,
+            Self::Int8 | Self::Int4 | Self::Fp8 | Self::Gptq | Self::Awq | Self::CompressedTensors | Self::None => None,
         }
     }
 }
