@@ -197,7 +197,7 @@ def test_where_another_rank_can_not_it_is_refused(model: TinyModel, monkeypatch:
 
     monkeypatch.setattr(loading, "_collective", lambda *_: OneOfTwo())
     for flags in (["--quantize", "int8"], ["--kv-cache-dtype", "int8"]):
-        with pytest.raises(ConfigError, match=r"int8: needs the C\+\+ kernels, which another rank can't use"):
+        with pytest.raises(ConfigError, match=r"int8: needs the C\+\+ kernels, which another rank cannot use"):
             load(model.directory, *flags)
 
 
