@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from int4_checkpoints import write
+from eight_bit_checkpoints import KINDS
+from eight_bit_checkpoints import write as write_eight_bits
+from int4_checkpoints import compressed, write
 from test_quantization import SIZES, Gguf, values_of
 from tiny_models import save
 
@@ -106,14 +108,22 @@ def test_of_weights_that_are_quantized_when_they_are_loaded(quantize: str, world
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, False),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32}, True),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, False),
+        (compressed(32, symmetric=False), False),
     ],
-    ids=["gptq", "gptq in the order of act", "awq"],
+    ids=["gptq", "gptq in the order of act", "awq", "compressed-tensors"],
 )
 def test_of_checkpoints_of_4_bits(config: dict[str, Any], act_order: bool, world_size: int, tmp_path: Path) -> None:
     """Heads of 12: slices begin within words of 8 numbers."""
     sizes = {"num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 96, "head_dim": 12}
     plain = save("Llama", tmp_path / "model", intermediate_size=128, **sizes)
     assert_slices(write(plain.directory, tmp_path, config, act_order=act_order).quantized, world_size)
+
+
+@RANKS
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_checkpoints_of_8_bits(kind: str, world_size: int, tmp_path: Path) -> None:
+    plain = save("Llama", tmp_path / "model", **{**SIZES, "intermediate_size": 384})
+    assert_slices(write_eight_bits(plain.directory, tmp_path, KINDS[kind]).quantized, world_size)
 
 
 @RANKS
