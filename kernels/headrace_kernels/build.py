@@ -37,12 +37,14 @@ COMMON_FLAGS = [
 ]
 
 AVX512_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"]
-DOT_FLAGS = [*AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni"]
+VNNI_FLAGS = [*AVX512_FLAGS, "-mavx512vnni"]
+DOT_FLAGS = [*VNNI_FLAGS, "-mavx512bf16"]
 
 X86_FLAGS = {
     "baseline": ["-msse4.2"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": AVX512_FLAGS,
+    "avx512_vnni": VNNI_FLAGS,
     "avx512_bf16": DOT_FLAGS,
     "amx": [*DOT_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
 }

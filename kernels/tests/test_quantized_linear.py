@@ -174,7 +174,7 @@ def test_a_column_has_the_same_bits_among_any_other_columns(kind):
 def test_instruction_sets_with_an_fma_give_the_same_bits(kind):
     x, weight = numbers(21, 1536), random_weight(kind, 70, 1536)
     best = quantized_linear(x, weight)
-    sets = [name for name in ("avx2", "avx512", "avx512_bf16", "amx") if name in machine_isas()]
+    sets = [name for name in ("avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx") if name in machine_isas()]
     for name in sets:
         native.force_isa(name)
         try:

@@ -16,27 +16,30 @@ inline void multiply(const char* rows, Panels panels, Fetch& fetch, float* out, 
         }
     }
     const char* panel = panels.data;
-    const auto add_line = [&](const char* row, int64_t line) {
+    TileOfRows<T, R> tile;
+    const auto add_line = [&](int64_t line) {
         Line<T> columns[P];
         for (int p = 0; p < P; p++) {
             columns[p] = Line<T>::load(reinterpret_cast<const T*>(panel + p * panels.stride + line * kLineBytes));
         }
         for (int r = 0; r < R; r++) {
-            const Four<T> four = Four<T>::load(reinterpret_cast<const T*>(row + r * kLineBytes + line * 4));
+            const Four<T> four = tile.four(r, line);
             for (int p = 0; p < P; p++) sums[r][p].add(columns[p], four);
         }
     };
     int64_t left = panels.lines;
     for (; left >= kTileLines; left -= kTileLines) {
+        tile.enter(rows);
         for (int64_t line = 0; line < kTileLines; line += kFetchLines) {
             fetch.next();
 #pragma GCC unroll 4
-            for (int64_t i = 0; i < kFetchLines; i++) add_line(rows, line + i);
+            for (int64_t i = 0; i < kFetchLines; i++) add_line(line + i);
         }
         rows += kTileBytes;
         panel += kTileBytes;
     }
-    for (int64_t line = 0; line < left; line++) add_line(rows, line);
+    if (left > 0) tile.enter(rows);
+    for (int64_t line = 0; line < left; line++) add_line(line);
     for (int r = 0; r < R; r++) {
         for (int p = 0; p < P; p++) sums[r][p].store(out + r * out_stride + p * kPanelColumns);
     }

@@ -13,6 +13,7 @@
 //   scale_by_power(a, t)        a * 2^n for t = n + kRoundingShift
 //   zero_below(a, x, bound)     a where x >= bound or x is NaN, else 0
 //   Line<T>, Four<T>, LineSum   a line of a panel, four bytes of a row, and the sums of their products; lines.h
+//   TileOfRows<T, R>            where a product finds the `Four`s of R rows, a tile of K at a time
 #pragma once
 
 #include "isa.h"
@@ -47,6 +48,19 @@ struct Line;
 
 template <class T>
 struct Four;
+
+// Rows as they lie in memory. An instruction set that has to convert their elements first has its own.
+template <class T, int R>
+class TileOfRows {
+public:
+    void enter(const char* rows) { rows_ = rows; }
+    Four<T> four(int row, int64_t line) const {
+        return Four<T>::load(reinterpret_cast<const T*>(rows_ + row * 64 + line * 4));
+    }
+
+private:
+    const char* rows_ = nullptr;
+};
 
 }  // namespace headrace::HEADRACE_ISA
 

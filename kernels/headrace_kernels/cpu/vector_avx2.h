@@ -111,6 +111,12 @@ inline void multiply_add(__m256& sum, __m256 columns, const Four<float>& four) {
     sum = _mm256_fmadd_ps(columns, four.v, sum);
 }
 
+// Of eight pairs of bfloat16, the first and the second of each.
+inline __m256 even_of(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+inline __m256 odd_of(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000))));
+}
+
 template <>
 struct Line<BFloat16> {
     __m256i low, high;
@@ -123,16 +129,31 @@ struct Line<BFloat16> {
 template <>
 struct Four<BFloat16> {
     __m256 even, odd;
-    static Four load(const BFloat16* from) {
-        return {_mm256_set1_ps(widen(from[0])), _mm256_set1_ps(widen(from[1]))};
+};
+
+// Widened together: one by one, elements would take the ports that the products need.
+template <int R>
+class TileOfRows<BFloat16, R> {
+public:
+    void enter(const char* rows) {
+        for (int row = 0; row < R; row++) {
+            const Line<BFloat16> pairs = Line<BFloat16>::load(reinterpret_cast<const BFloat16*>(rows + row * 64));
+            _mm256_store_ps(even_[row], even_of(pairs.low));
+            _mm256_store_ps(even_[row] + 8, even_of(pairs.high));
+            _mm256_store_ps(odd_[row], odd_of(pairs.low));
+            _mm256_store_ps(odd_[row] + 8, odd_of(pairs.high));
+        }
     }
+    Four<BFloat16> four(int row, int64_t line) const {
+        return {_mm256_set1_ps(even_[row][line]), _mm256_set1_ps(odd_[row][line])};
+    }
+
+private:
+    alignas(32) float even_[R][16], odd_[R][16];
 };
 
 inline void multiply_add(__m256& sum, __m256i columns, const Four<BFloat16>& four) {
-    const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(columns, 16));
-    const __m256 odd =
-        _mm256_castsi256_ps(_mm256_and_si256(columns, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000))));
-    sum = _mm256_fmadd_ps(odd, four.odd, _mm256_fmadd_ps(even, four.even, sum));
+    sum = _mm256_fmadd_ps(odd_of(columns), four.odd, _mm256_fmadd_ps(even_of(columns), four.even, sum));
 }
 
 }  // namespace headrace::HEADRACE_ISA

@@ -147,9 +147,26 @@ struct Line<BFloat16> {
 template <>
 struct Four<BFloat16> {
     __m512 even, odd;
-    static Four load(const BFloat16* from) {
-        return {_mm512_set1_ps(widen(from[0])), _mm512_set1_ps(widen(from[1]))};
+};
+
+// Widened together, so that each element then comes from memory to all lanes as it is: one by one they would take the
+// same two ports as the products do.
+template <int R>
+class TileOfRows<BFloat16, R> {
+public:
+    void enter(const char* rows) {
+        for (int row = 0; row < R; row++) {
+            const Line<BFloat16> pairs = Line<BFloat16>::load(reinterpret_cast<const BFloat16*>(rows + row * 64));
+            _mm512_store_ps(even_[row], pairs.even);
+            _mm512_store_ps(odd_[row], pairs.odd);
+        }
     }
+    Four<BFloat16> four(int row, int64_t line) const {
+        return {_mm512_set1_ps(even_[row][line]), _mm512_set1_ps(odd_[row][line])};
+    }
+
+private:
+    alignas(64) float even_[R][16], odd_[R][16];
 };
 
 inline void multiply_add(__m512& sum, const Line<BFloat16>& columns, const Four<BFloat16>& four) {
