@@ -61,6 +61,12 @@ class Kernel:
             kernel._function = None
 
 
+def address(array: Any) -> int:
+    """Where a numpy array's elements begin: `array.ctypes.data`, without making an object of Python code for it."""
+    first: int = array.__array_interface__["data"][0]
+    return first
+
+
 def available() -> bool:
     """Whether the library can be used. Where it can't, says so once, as a warning."""
     if _error() is None:

@@ -17,9 +17,9 @@ class StepRows:
     rows: Ints  # [rows]
     num_tokens: Ints  # [rows] tokens that each computes
     starts: Ints  # [rows] position of the first one
-    sampling: np.ndarray  # [rows] bool: it reaches the end of its known tokens, so it samples
-    tables: Ints  # [rows, longest table] block ids, 0 past a table's end
-    table_lengths: Ints  # [rows]
+    sampling: NDArray[np.bool_]  # [rows] it reaches the end of its known tokens, so it samples
+    sampling_rows: Ints  # [sampling rows] which those are
+    tables: NDArray[np.int32]  # [rows, longest table] block ids, 0 past a table's end
     num_chunks: int
 
     @property
@@ -27,17 +27,26 @@ class StepRows:
         """The rows that decode."""
         return self.rows[self.num_chunks :]
 
-    def take(self, healthy: np.ndarray) -> "StepRows":
+    def take(self, healthy: NDArray[np.bool_]) -> "StepRows":
         """Only the rows where `healthy`."""
         return StepRows(
             self.rows[healthy],
             self.num_tokens[healthy],
             self.starts[healthy],
             self.sampling[healthy],
+            self.rows[healthy & self.sampling],
             self.tables[healthy],
-            self.table_lengths[healthy],
             int(healthy[: self.num_chunks].sum()),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What Warmup agreed, as far as a row can exceed it."""
+
+    block_size: int  # tokens
+    num_blocks: int
+    positions: int  # of the longest sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +61,36 @@ class Batch:
 
 
 def lay_out(step: Step, rows: Rows) -> StepRows:
-    """The step's rows with their extents. Raises ProtocolError if it names rows that nobody holds."""
-    step_rows = np.concatenate((step.chunk_rows, step.decode_rows))
-    _check_rows(step, step_rows, rows)
-    num_tokens = np.concatenate((step.chunk_tokens, np.ones_like(step.decode_rows)))
-    starts = rows.computed[step_rows]
-    sampling = starts + num_tokens >= rows.known[step_rows]
-    sampling[len(step.chunk_rows) :] = True
-    tables = np.zeros((len(step_rows), max(int(step.table_lengths.max()), 1)), np.int64)
-    tables[np.arange(tables.shape[1]) < step.table_lengths[:, None]] = step.table_blocks
-    return StepRows(step_rows, num_tokens, starts, sampling, tables, step.table_lengths, len(step.chunk_rows))
+    """The step's rows with their extents. Raises ProtocolError if no row of it can be computed: it names rows that
+    there aren't, or that nobody holds."""
+    if step.problem is not None:
+        raise ProtocolError(step.problem)
+    if step.highest_row >= rows.max_rows:
+        raise ProtocolError(f"step {step.number} names row {step.highest_row}; Warmup agreed {rows.max_rows} rows")
+    chunk_rows = step.rows[: step.num_chunks]
+    if step.num_chunks and not rows.held[chunk_rows].all():
+        stranger = chunk_rows[~rows.held[chunk_rows]][0]
+        raise ProtocolError(f"step {step.number} has a chunk of row {stranger}, which no request holds")
+    starts = rows.computed[step.rows]
+    sampling = starts + step.num_tokens >= rows.known[step.rows]
+    sampling[step.num_chunks :] = True
+    return StepRows(step.rows, step.num_tokens, starts, sampling, step.rows[sampling], step.tables, step.num_chunks)
 
 
-def find_failures(laid_out: StepRows, rows: Rows, block_size: int, num_blocks: int, positions: int) -> dict[int, str]:
-    """Rows that cannot be computed, with the reason: failed before, or asked for something impossible.
-
-    positions: the longest sequence that the model was prepared for.
-    """
+def find_failures(step: Step, laid_out: StepRows, rows: Rows, pool: Pool) -> dict[int, str]:
+    """Rows that cannot be computed, with the reason: failed before, or asked for something impossible."""
     ends = laid_out.starts + laid_out.num_tokens
     known = rows.known[laid_out.rows]
     is_chunk = np.arange(len(ends)) < laid_out.num_chunks
     expected = (rows.prefilling[laid_out.rows] == is_chunk) & (ends <= known)
-    enough = laid_out.table_lengths * block_size >= ends
-    inside = laid_out.tables.max(axis=1) < num_blocks
-    healthy = rows.held[laid_out.rows] & ~rows.failed[laid_out.rows] & expected & enough & inside & (ends <= positions)
+    enough = step.table_lengths * pool.block_size >= ends
+    healthy = rows.held[laid_out.rows] & expected & enough & (ends <= pool.positions)
+    if rows.failures:
+        healthy &= ~rows.failed[laid_out.rows]
+    if step.highest_block >= pool.num_blocks:
+        healthy &= _highest_blocks(laid_out) < pool.num_blocks
+    if healthy.all():
+        return {}
 
     def reason(place: int) -> str:
         row, end = int(laid_out.rows[place]), int(ends[place])
@@ -86,42 +101,45 @@ def find_failures(laid_out: StepRows, rows: Rows, block_size: int, num_blocks: i
         if not expected[place]:
             return f"row {row} has {laid_out.starts[place]} of {known[place]} tokens computed; it cannot go on to {end}"
         if not enough[place]:
-            return (
-                f"row {row} has {laid_out.table_lengths[place]} blocks of {block_size} tokens, too few for {end} tokens"
-            )
-        if not inside[place]:
-            return f"row {row} names block {laid_out.tables[place].max()}, but the pool has {num_blocks}"
-        return f"row {row} reaches {end} tokens, but {positions} are served"
+            blocks, size = step.table_lengths[place], pool.block_size
+            return f"row {row} has {blocks} blocks of {size} tokens, too few for {end} tokens"
+        if end > pool.positions:
+            return f"row {row} reaches {end} tokens, but {pool.positions} are served"
+        return f"row {row} names block {_highest_blocks(laid_out)[place]}, but the pool has {pool.num_blocks}"
 
     return {int(laid_out.rows[place]): reason(place) for place in np.flatnonzero(~healthy).tolist()}
 
 
+def _highest_blocks(laid_out: StepRows) -> NDArray[np.uint32]:
+    """[rows] As they were sent: ids beyond int32 are none of the pool's either."""
+    highest: NDArray[np.uint32] = laid_out.tables.view(np.uint32).max(axis=1)
+    return highest
+
+
 def build_batch(laid_out: StepRows, rows: Rows) -> Batch:
     """The flat batch of healthy rows; at least one."""
-    ends = np.cumsum(laid_out.num_tokens)
+    if laid_out.num_chunks == 0:
+        starts = np.arange(len(laid_out.rows) + 1)
+        last_tokens = starts[:-1]
+    else:
+        starts = np.concatenate(([0], np.cumsum(laid_out.num_tokens)))
+        last_tokens = starts[1:][laid_out.sampling] - 1
     return Batch(
         prompt_tokens=_prompt_tokens(laid_out, rows),
-        block_tables=laid_out.tables.astype(np.int32),
-        query_starts=np.concatenate(([0], ends)).astype(np.int32),
+        block_tables=laid_out.tables,
+        query_starts=starts.astype(np.int32),
         context_lengths=(laid_out.starts + laid_out.num_tokens).astype(np.int32),
-        last_tokens=ends[laid_out.sampling] - 1,
+        last_tokens=last_tokens,
     )
 
 
 def _prompt_tokens(laid_out: StepRows, rows: Rows) -> Ints:
     chunks = laid_out.num_chunks
+    if chunks == 0:
+        return _NO_TOKENS
     extents = zip(laid_out.rows[:chunks].tolist(), laid_out.starts.tolist(), laid_out.num_tokens.tolist(), strict=False)
     parts = [rows.tokens[row][start : start + count] for row, start, count in extents]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return np.concatenate(parts)
 
 
-def _check_rows(step: Step, step_rows: Ints, rows: Rows) -> None:
-    if int(step_rows.max()) >= rows.max_rows:
-        raise ProtocolError(f"step {step.number} names row {step_rows.max()}; Warmup agreed {rows.max_rows} rows")
-    if len(np.unique(step_rows)) < len(step_rows):
-        raise ProtocolError(f"step {step.number} names a row twice")
-    if len(step.chunk_tokens) and int(step.chunk_tokens.min()) < 1:
-        raise ProtocolError(f"step {step.number} has a chunk of no tokens")
-    if not rows.held[step.chunk_rows].all():
-        stranger = step.chunk_rows[~rows.held[step.chunk_rows]][0]
-        raise ProtocolError(f"step {step.number} has a chunk of row {stranger}, which no request holds")
+_NO_TOKENS = np.empty(0, np.int64)

@@ -253,9 +253,9 @@ def _gpu_devices(dev: Path = Path("/dev")) -> bool:
 
 
 def _cpu_does_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether it is the faster type for a row that decodes. The C++ kernels widen it to float32 on the way where the
-    processor lacks instructions: 9 to 26 % slower with many rows, but half of the bytes, which few rows wait for. Without
-    vectors, and in plain torch, the instructions decide."""
+    """Whether it is the faster type for rows that decode. Where the processor lacks instructions, the C++ kernels widen
+    it on the way to float32: with many rows 9 to 26 % slower than that, but half of the bytes, which few rows wait for.
+    In plain torch, and without vectors, the instructions decide."""
     if native.available() and native.isa() != "baseline":
         return True
     for line in cpuinfo.read_text().splitlines():

@@ -36,6 +36,8 @@ class AskedChunk:
 
 def asked_chunks(laid_out: StepRows, rows: Rows) -> list[AskedChunk]:
     """Before the step counts as computed: prompts are kept until then."""
+    if laid_out.num_chunks == 0:
+        return []
     ends = np.cumsum(laid_out.num_tokens)
     found = []
     for place in np.flatnonzero(rows.sampling.prompt_logprobs[laid_out.rows[: laid_out.num_chunks]]).tolist():

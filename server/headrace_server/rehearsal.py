@@ -58,21 +58,21 @@ def every_kind(block_size: int) -> Iterator[Step]:
     """A prompt in two chunks whose tokens are weighed. Then each way to sample: a prompt beside a row that decodes, and
     both decoding. In rows and blocks 0 and 1, of at most 8 positions."""
     yield prompts(np.array([2]), block_size, SamplingParameters(prompt_logprobs=True), known=4)
-    yield Step(1, (), np.array([0]), np.array([2]), _NONE, np.array([1]), np.array([0]))
+    yield Step.of(1, (), np.array([0]), np.array([2]), _NONE, np.array([1]), np.array([0]))
     for parameters in VARIED:
         first, second = (NewRow(row, 2, np.zeros(2, np.int64), 0, 0, parameters) for row in (0, 1))
         one, both = np.ones(1, np.int64), np.ones(2, np.int64)
         copies = np.array([[0, 1]])
-        yield Step(2, (first,), np.array([0]), 2 * one, _NONE, one, np.array([0]))
-        yield Step(3, (second,), np.array([1]), 2 * one, np.array([0]), both, np.array([1, 0]), copies)
-        yield Step(4, (), _NONE, _NONE, np.array([0, 1]), both, np.array([0, 1]))
+        yield Step.of(2, (first,), np.array([0]), 2 * one, _NONE, one, np.array([0]))
+        yield Step.of(3, (second,), np.array([1]), 2 * one, np.array([0]), both, np.array([1, 0]), copies)
+        yield Step.of(4, (), _NONE, _NONE, np.array([0, 1]), both, np.array([0, 1]))
 
 
 def prompts(lengths: Ints, block_size: int, parameters: SamplingParameters = GREEDY, known: int | None = None) -> Step:
     """Each its first chunk, `known` or as many tokens long, in blocks of its own."""
     rows, blocks = np.arange(len(lengths)), -(-np.maximum(lengths, known or 0) // block_size)
     new = zip(rows.tolist(), lengths.tolist(), strict=True)
-    return Step(
+    return Step.of(
         number=1,
         new_rows=tuple(NewRow(row, 1, np.zeros(known or length, np.int64), 0, 0, parameters) for row, length in new),
         chunk_rows=rows,

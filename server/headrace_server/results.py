@@ -26,21 +26,25 @@ class Report:
     @staticmethod
     def of(laid_out: StepRows, rows: Rows) -> "Report":
         """What the rows ask for now."""
-        sampling_rows = laid_out.rows[laid_out.sampling]
-        chunks = laid_out.rows[: laid_out.num_chunks]
-        asked = rows.sampling.prompt_logprobs[chunks]
+        sampling_rows = laid_out.sampling_rows
         return Report(
             laid_out.rows,
             rows.epoch[laid_out.rows],
             sampling_rows,
             rows.sampling.logprobs[sampling_rows],
             rows.sampling.top_n[sampling_rows],
-            dict(zip(chunks[asked].tolist(), laid_out.num_tokens[: len(chunks)][asked].tolist(), strict=True)),
+            _asking_chunks(laid_out, rows) if laid_out.num_chunks else {},
         )
 
     def still_held(self, rows: Rows) -> NDArray[np.bool_]:
         """[rows] Which rows have the holder that they had."""
         return rows.held[self.rows] & (rows.epoch[self.rows] == self.epochs)
+
+
+def _asking_chunks(laid_out: StepRows, rows: Rows) -> dict[int, int]:
+    chunks = laid_out.rows[: laid_out.num_chunks]
+    asked = rows.sampling.prompt_logprobs[chunks]
+    return dict(zip(chunks[asked].tolist(), laid_out.num_tokens[: len(chunks)][asked].tolist(), strict=True))
 
 
 def collect(
@@ -53,18 +57,24 @@ def collect(
 ) -> StepResult:
     """The step's result, in the order of all its rows. `samples` are of computed_rows, a subsequence of those that
     sample; None: there are none. `failures` may also name rows that were computed."""
-    result = StepResult(
-        step.number, prompt_logprobs=_prompt_logprobs(report, prompt_logprobs, failures), row_errors=failures
-    )
-    failed = np.isin(report.sampling_rows, list(failures)) if failures else np.zeros(len(report.logprobs), np.bool_)
-    _place_samples(result, report, computed_rows, samples)
-    result.token_ids[failed] = 0
-    result.logprobs[failed] = np.nan
+    result = StepResult(step.number, row_errors=failures)
+    if report.prompt_chunks:
+        result.prompt_logprobs = _prompt_logprobs(report, prompt_logprobs, failures)
+    if samples is not None and len(computed_rows) == len(report.sampling_rows):
+        result.token_ids, result.logprobs = samples.ids, samples.logprobs
+        result.top_ids, result.top_logprobs = samples.top_ids, samples.top_logprobs
+    else:
+        _place_samples(result, report, computed_rows, samples)
+    if failures:
+        failed = np.isin(report.sampling_rows, list(failures))
+        result.token_ids = np.where(failed, 0, result.token_ids)
+        result.logprobs = np.where(failed, np.float32(np.nan), result.logprobs)
     result.logprobs = result.logprobs[report.logprobs]
     return result
 
 
 def _place_samples(result: StepResult, report: Report, computed_rows: Ints, samples: Samples | None) -> None:
+    """Leaves gaps for rows that sample and were not computed."""
     num_top = int(report.top_n.sum())
     result.token_ids = np.zeros(len(report.sampling_rows), np.int64)
     result.logprobs = np.full(len(report.sampling_rows), np.nan, np.float32)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace_server.batch import StepRows, find_failures, lay_out
+from headrace_server.batch import Pool, StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.distributed.collective import Act, agree
 from headrace_server.errors import LostDevice, LostRank, ProtocolError, first_line, lacks_memory, report
@@ -104,9 +104,9 @@ class Runner:
         What the message itself makes impossible fails on every rank alike. Where this rank alone fails, the others are
         in the middle of a step that it can't go on with, and the process ends.
         """
-        with self._lock:
-            laid_out = None
-            try:
+        laid_out = None
+        try:
+            with self._lock:
                 for new in step.new_rows:
                     self._rows.admit(new)
                 if len(step.swaps_out) or len(step.swaps_back):
@@ -114,19 +114,26 @@ class Runner:
                 laid_out = lay_out(step, self._rows)
                 if len(step.copies):
                     self.compute.copy_blocks(step.copies)
-                flight = self._launch(step, laid_out)
-            except ProtocolError as error:
-                return _landed(self._failed(step, laid_out, str(error)))
-            except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
-                why = self._told(step, error)
-                return _landed(self._failed(step, laid_out, why, lacks_memory(error)))
+                failures = self._find_failures(step, laid_out)
+            flight = self._launch(step, laid_out, failures)
+        except ProtocolError as error:
+            return _landed(self._failed(step, laid_out, str(error)))
+        except Exception as error:  # a kernel, out of memory, a bug: the process and its other rows go on
+            why = self._told(step, error)
+            return _landed(self._failed(step, laid_out, why, lacks_memory(error)))
         return lambda: self._land(flight)
 
-    def _launch(self, step: Step, laid_out: StepRows) -> _Flight:
-        rows, plan = self._rows, self._plan
-        failures = find_failures(laid_out, rows, self.compute.block_size, plan.num_blocks, plan.served_positions)
+    def _find_failures(self, step: Step, laid_out: StepRows) -> dict[int, str]:
+        pool = Pool(self.compute.block_size, self._plan.num_blocks, self._plan.served_positions)
+        failures = find_failures(step, laid_out, self._rows, pool)
         for row, why in failures.items():
-            rows.fail(row, why, step.number)
+            self._rows.fail(row, why, step.number)
+        return failures
+
+    def _launch(self, step: Step, laid_out: StepRows, failures: dict[int, str]) -> _Flight:
+        """Without the lock: it may take as long as the step, and the one before it is to land meanwhile. What landing
+        changes of a row (whether it failed, its next log-probability) is not looked at here."""
+        rows = self._rows
         healthy = laid_out if not failures else laid_out.take(~np.isin(laid_out.rows, list(failures)))
         asked = asked_chunks(healthy, rows)
         launched = self.compute.launch(healthy, asked, rows) if len(healthy.rows) else None
@@ -143,16 +150,17 @@ class Runner:
                 held = flight.report.rows[flight.report.still_held(rows)]
                 return _fail_step(step, rows, held, self._told(step, error), lacks_memory(error))
         with self._lock:
-            sampled = flight.healthy.rows[flight.healthy.sampling]
             failures = flight.failures | self._failed_since(flight) | self._impossible(flight, computed.samples)
             prompts = prompt_logprobs(flight.asked, computed.told, rows)
-            result = collect(step, flight.report, sampled, computed.samples, prompts, failures)
+            result = collect(step, flight.report, flight.healthy.sampling_rows, computed.samples, prompts, failures)
         return replace(result, forward_us=computed.forward_us, sampling_us=computed.sampling_us)
 
     def _failed_since(self, flight: _Flight) -> dict[int, str]:
         """Rows that were found to have failed in the step before, when this one had been launched already. What fails a
         later step, which may have been launched meanwhile, is nothing to this one."""
         rows = flight.rows
+        if not rows.failures:
+            return {}
         held = flight.report.rows[flight.report.still_held(rows)]
         failed = held[rows.failed[held] & (rows.failed_in[held] < flight.step.number)]
         return {row: rows.failures[row] for row in failed.tolist()}
@@ -165,7 +173,7 @@ class Runner:
         """
         if samples is None or bool(samples.possible.all()):
             return {}
-        impossible = flight.healthy.rows[flight.healthy.sampling][~samples.possible]
+        impossible = flight.healthy.sampling_rows[~samples.possible]
         if self.compute.collective.world_size > 1:
             return dict.fromkeys(impossible.tolist(), IMPOSSIBLE)
         held = flight.report.rows[flight.report.still_held(flight.rows)]
@@ -185,7 +193,7 @@ class Runner:
             os._exit(report(LostDevice(f"{self.compute.device} has failed for good: {first_line(error)}")))
         if not lacks_memory(error):
             return f"{type(error).__name__}: {error}"
-        tokens = int(step.chunk_tokens.sum()) + len(step.decode_rows)
+        tokens = step.total_tokens
         LOGGER.warning("step %d of %d tokens ran out of memory: %s", step.number, tokens, first_line(error))
         self.compute.relieve()
         return f"out of memory in a step of {tokens} tokens: {first_line(error)}"
@@ -193,9 +201,9 @@ class Runner:
     def _failed(self, step: Step, laid_out: StepRows | None, why: str, out_of_memory: bool = False) -> StepResult:
         """The whole step could not be launched."""
         rows = self._rows
-        named = np.concatenate((step.chunk_rows, step.decode_rows))
-        inside = np.unique(named[named < rows.max_rows])
-        result = _fail_step(step, rows, inside[rows.held[inside]], why, out_of_memory)
+        inside = np.unique(step.rows[step.rows < rows.max_rows])
+        with self._lock:
+            result = _fail_step(step, rows, inside[rows.held[inside]], why, out_of_memory)
         if laid_out is not None:
             rows.advance(laid_out.rows, laid_out.num_tokens, laid_out.sampling)
         return result

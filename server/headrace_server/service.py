@@ -152,7 +152,7 @@ class ShardService(ShardServicer):
                 behind = max(spent - result.forward_us - result.sampling_us, 0) if runner.compute.overlaps else 0
                 return wire.render_result(result, sequence, waited_us + behind)
 
-            return Later(landed) if runner.compute.overlaps else landed()
+            return Later(landed)  # the next step need not wait for what is made of this one's results
 
         return execute
 

@@ -4,6 +4,7 @@ Plain values: numpy arrays, no protobuf and no torch.
 """
 
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-def _no_pairs() -> Ints:
-    return np.empty((0, 2), np.int64)
+NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,74 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward pass. Its rows are the chunks', then the decodes'; tables follow that order."""
+    """One forward pass. Its rows are the chunks', then the decodes'; whatever has [rows] follows that order.
+
+    Made when its message arrives, while the step before it may still run: what can be laid out without knowing how far
+    the rows are, is.
+    """
 
     number: int
     new_rows: tuple[NewRow, ...]
-    chunk_rows: Ints  # [chunks]
-    chunk_tokens: Ints  # [chunks] at least 1 each
-    decode_rows: Ints  # [decodes]
+    rows: Ints  # [rows]
+    num_tokens: Ints  # [rows] of each chunk; 1 for a row that decodes
+    num_chunks: int
+    tables: NDArray[np.int32]  # [rows, longest table] block ids in logical order, 0 past a table's end
     table_lengths: Ints  # [rows] blocks of each table
-    table_blocks: Ints  # [sum of table_lengths] block ids in logical order
+    highest_row: int
+    highest_block: int
     # Pairs of what is read and what is written before anything is computed; swaps come before copies:
-    copies: Ints = field(default_factory=_no_pairs)  # [n, 2] block, block
-    swaps_out: Ints = field(default_factory=_no_pairs)  # [n, 2] block, host block
-    swaps_back: Ints = field(default_factory=_no_pairs)  # [n, 2] host block, block
+    copies: Ints  # [n, 2] block, block
+    swaps_out: Ints  # [n, 2] block, host block
+    swaps_back: Ints  # [n, 2] host block, block
+    problem: str | None  # why it can't be computed, whatever its rows are
+
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        new_rows: tuple[NewRow, ...],
+        chunk_rows: Ints,
+        chunk_tokens: Ints,
+        decode_rows: Ints,
+        table_lengths: Ints,
+        table_blocks: Ints,
+        copies: Ints = NO_PAIRS,
+        swaps_out: Ints = NO_PAIRS,
+        swaps_back: Ints = NO_PAIRS,
+    ) -> Self:
+        """table_blocks [sum of table_lengths]: the tables one after the other. At least one row."""
+        rows = np.concatenate((chunk_rows, decode_rows))
+        width = max(int(table_lengths.max()), 1)
+        tables = np.zeros((len(rows), width), np.int32)
+        tables[np.arange(width) < table_lengths[:, None]] = table_blocks
+        return cls(
+            number,
+            new_rows,
+            rows,
+            np.concatenate((chunk_tokens, np.ones_like(decode_rows))),
+            len(chunk_rows),
+            tables,
+            table_lengths,
+            int(rows.max()),
+            int(table_blocks.max()) if len(table_blocks) else 0,
+            copies,
+            swaps_out,
+            swaps_back,
+            _problem(number, rows, chunk_tokens),
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Of its forward pass."""
+        return int(self.num_tokens.sum())
+
+
+def _problem(number: int, rows: Ints, chunk_tokens: Ints) -> str | None:
+    if len(np.unique(rows)) < len(rows):
+        return f"step {number} names a row twice"
+    if len(chunk_tokens) and int(chunk_tokens.min()) < 1:
+        return f"step {number} has a chunk of no tokens"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def _step(
             f"step {message.step}: the lengths of its block tables add up to {lengths.sum()}, "
             f"but {len(blocks)} blocks were sent"
         )
-    return Step(
+    return Step.of(
         number=message.step,
         new_rows=new_rows,
         chunk_rows=chunk_rows,

@@ -133,7 +133,7 @@ class World:
         )
         self.steps += 1
         tables = [self._table(row, chunks.get(row, 1)) for row in (*chunks, *decodes)]
-        step = Step(
+        step = Step.of(
             number=self.steps,
             new_rows=new_rows,
             chunk_rows=np.array(list(chunks), np.int64),

@@ -43,7 +43,7 @@ def decode(world: World, *rows: int) -> Landing:
     tables = [world._table(row, 0) for row in rows]
     world.steps += 1
     return world.runner.launch(
-        Step(
+        Step.of(
             number=world.steps,
             new_rows=(),
             chunk_rows=NO_ROWS,
@@ -166,7 +166,7 @@ def test_who_takes_a_row_while_its_last_step_runs_does_not_inherit_the_failure(
     newcomer = random_tokens(7, seed=14)
     blocks = [world.free.pop()]
     taken = world.runner.launch(
-        Step(
+        Step.of(
             number=99,
             new_rows=(NewRow(1, 1000, np.array(newcomer), 0, 0, GREEDY),),
             chunk_rows=np.array([1]),
@@ -229,7 +229,9 @@ def test_prompt_log_probabilities_cross_chunks_in_flight(tiny_llama: TinyModel) 
         landings: list[Landing] = []
         for number, count in ((1, 8), (2, 12)):
             new = (NewRow(0, 7, np.array(prompt), 0, 0, asking),) if number == 1 else ()
-            step = Step(number, new, np.array([0]), np.array([count]), NO_ROWS, np.array([blocks]), np.arange(blocks))
+            step = Step.of(
+                number, new, np.array([0]), np.array([count]), NO_ROWS, np.array([blocks]), np.arange(blocks)
+            )
             landings.append(runner.launch(step))
             if not together:
                 told.extend(landings.pop()().prompt_logprobs.tolist())

@@ -34,8 +34,9 @@ def test_a_prefill_step_arrives_whole() -> None:
     step = wire.parse_prefill(prefill(new_rows=[row], copies=packed(6, 2, 7, 1)))
     assert step.number == 7
     assert step.copies.tolist() == [[6, 2], [7, 1]]
-    assert (step.chunk_rows.tolist(), step.chunk_tokens.tolist(), step.decode_rows.tolist()) == ([3, 4], [10, 2], [5])
-    assert (step.table_lengths.tolist(), step.table_blocks.tolist()) == ([2, 1, 1], [8, 9, 1, 2])
+    assert (step.rows.tolist(), step.num_tokens.tolist(), step.num_chunks) == ([3, 4, 5], [10, 2, 1], 2)
+    assert (step.table_lengths.tolist(), step.tables.tolist()) == ([2, 1, 1], [[8, 9], [1, 0], [2, 0]])
+    assert (step.highest_row, step.highest_block, step.problem) == (5, 9, None)
     (new,) = step.new_rows
     assert (new.row, new.epoch, new.num_generated, new.num_computed) == (3, -2, 1, 2)
     assert new.token_ids.tolist() == [1, 2, 2**32 - 1]

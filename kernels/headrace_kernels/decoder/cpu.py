@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headrace_kernels import native
 from headrace_kernels.decoder import DecoderWeights, KvLayer, LayerWeights, StepInputs, StepOutputs
 from headrace_kernels.linear import PackedLinear
-from headrace_kernels.native import INT, INT32, POINTER, Kernel
+from headrace_kernels.native import INT, INT32, POINTER, Kernel, address
 
 NO_WINDOW = 1 << 40
 """A sliding window wider than any context."""
@@ -125,6 +125,7 @@ class Decoder:
         self._num_parts = 2 * len(layers) + 2  # as decoder/model.h counts them
         self._hidden_size = weights.hidden_size
         self._num_logits = len(weights.vocabulary)
+        self._no_logits = np.empty((0, self._num_logits), np.float32)
         model = _Decoder(
             layers=ctypes.addressof(layers),
             embedding=weights.embedding.ctypes.data,
@@ -205,40 +206,42 @@ class Decoder:
 
     def _step(self, inputs: StepInputs, times: Times | None) -> tuple[StepOutputs, _Step]:
         outputs, step = self._outputs(inputs.sampled, inputs.logits_wanted)
-        step.token_ids = inputs.token_ids.ctypes.data
-        step.block_tables = inputs.block_tables.ctypes.data
-        step.query_starts = inputs.query_starts.ctypes.data
-        step.context_lengths = inputs.context_lengths.ctypes.data
+        step.token_ids = address(inputs.token_ids)
+        step.block_tables = address(inputs.block_tables)
+        step.query_starts = address(inputs.query_starts)
+        step.context_lengths = address(inputs.context_lengths)
         step.num_tokens = len(inputs.token_ids)
         step.times = None if times is None else ctypes.addressof(times)
         step.num_rows, step.max_blocks = inputs.block_tables.shape
         return outputs, step
 
     def _outputs(self, sampled: NDArray[np.int64], wanted: NDArray[np.bool_]) -> tuple[StepOutputs, _Step]:
-        rows = np.where(wanted, np.cumsum(wanted) - 1, -1)
-        outputs = StepOutputs(
-            np.empty(len(sampled), np.int64),
-            np.empty(len(sampled), np.float32),
-            np.empty((int(wanted.sum()), self._num_logits), np.float32),
-        )
-        step = _Step(
-            sampled=sampled.ctypes.data,
-            logits_rows=rows.ctypes.data,
-            logits=outputs.logits.ctypes.data,
-            best_ids=outputs.best_ids.ctypes.data,
-            best_logits=outputs.best_logits.ctypes.data,
-            num_sampled=len(sampled),
-        )
+        rows, logits = self._logits_rows(wanted)
+        outputs = StepOutputs(np.empty(len(sampled), np.int64), np.empty(len(sampled), np.float32), logits)
+        step = _Step()
+        step.sampled = address(sampled)
+        step.logits_rows = address(rows)
+        step.logits = address(logits)
+        step.best_ids = address(outputs.best_ids)
+        step.best_logits = address(outputs.best_logits)
+        step.num_sampled = len(sampled)
         step.kept = rows  # until the call is over
         return outputs, step
+
+    def _logits_rows(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Which row of the logits each sampled token's are, or -1; and room for them."""
+        if not wanted.any():
+            return np.full(len(wanted), -1), self._no_logits
+        numbers = np.cumsum(wanted)
+        return np.where(wanted, numbers - 1, -1), np.empty((int(numbers[-1]), self._num_logits), np.float32)
 
 
 _NOT_THERE = "the step names a token id, a position or a block that the model doesn't have"
 
 
-def _floats_at(address: c_void_p, shape: tuple[int, int]) -> NDArray[np.float32]:
+def _floats_at(begin: c_void_p, shape: tuple[int, int]) -> NDArray[np.float32]:
     """C++'s memory as an array, as long as C++ keeps it there."""
-    return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(c_float)), shape)
+    return np.ctypeslib.as_array(ctypes.cast(begin, ctypes.POINTER(c_float)), shape)
 
 
 def _layer(layer: LayerWeights, kv: KvLayer) -> _Layer:

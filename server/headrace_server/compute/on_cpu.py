@@ -23,7 +23,7 @@ from headrace_server.memory import CPU_SHARE, available_bytes
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import SLICE, AskedChunk
 from headrace_server.rows import Rows
-from headrace_server.sampling.on_cpu import IMPOSSIBLE, UNKNOWN, sample_on_cpu
+from headrace_server.sampling.on_cpu import IMPOSSIBLE, UNKNOWN, likeliest, sample_on_cpu
 from headrace_server.sampling.samples import Samples
 from headrace_server.step import Floats, Ints
 
@@ -136,12 +136,12 @@ class CpuCompute:
         began = time.perf_counter_ns()
         assert self.decoder is not None, "steps come after Warmup"
         batch = build_batch(laid_out, rows)
-        sampling = laid_out.rows[laid_out.sampling]
-        known = rows.sampling.plain[sampling]
-        outputs = self.decoder.forward(self._inputs(batch, laid_out, ~known), self.times)
+        sampling = laid_out.sampling_rows
+        plain = rows.sampling.plain[sampling]
+        outputs = self.decoder.forward(self._inputs(batch, laid_out, ~plain), self.times)
         told = [self._told(chunk) for chunk in asked]
         forwarded = time.perf_counter_ns()
-        samples = self._sample(outputs, sampling, known, rows) if len(sampling) else None
+        samples = self._sample(outputs, sampling, plain, rows) if len(sampling) else None
         sampled = time.perf_counter_ns()
         return Landed(Computed(samples, told, (forwarded - began) // 1000, (sampled - forwarded) // 1000))
 
@@ -188,8 +188,10 @@ class CpuCompute:
         return samples
 
     def _drawn(self, outputs: StepOutputs, sampling: Ints, plain: NDArray[np.bool_], rows: Rows) -> Samples:
-        best = np.where(np.isfinite(outputs.best_logits), outputs.best_ids, IMPOSSIBLE)
-        known = np.where(plain, best, UNKNOWN)
+        possible = np.isfinite(outputs.best_logits)
+        if plain.all():
+            return likeliest(np.where(possible, outputs.best_ids, 0), possible)
+        known = np.where(plain, np.where(possible, outputs.best_ids, IMPOSSIBLE), UNKNOWN)
         indices = rows.known[sampling] - rows.prompt[sampling]
         return sample_on_cpu(outputs.logits, sampling, indices, rows.sampling, known=known)
 

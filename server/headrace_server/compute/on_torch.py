@@ -184,7 +184,7 @@ class TorchCompute:
 
     def _sample(self, logits: Tensor, laid_out: StepRows, rows: Rows) -> Drawn | None:
         """Rank 0 samples, and all ranks get the ids: they are the next step's inputs."""
-        sampling = laid_out.rows[laid_out.sampling]
+        sampling = laid_out.sampling_rows
         drawn = None
         if self.collective.rank == 0:
             indices = rows.known[sampling] - rows.prompt[sampling]

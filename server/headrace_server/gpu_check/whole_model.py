@@ -135,7 +135,7 @@ def _decode(runner: Runner, rows: int, context: int, steps: int) -> tuple[Timing
     ways = (SamplingParameters(), SamplingParameters(temperature=0.8))
     prompt = np.random.default_rng(2).integers(0, compute.config.vocab_size, context)
     newcomers = tuple(NewRow(row, 1, prompt, 0, context - 1, ways[row % 2]) for row in range(rows))
-    results = [runner.execute(Step(1, newcomers, numbers, np.ones(rows, np.int64), nothing, per_row, tables))]
+    results = [runner.execute(Step.of(1, newcomers, numbers, np.ones(rows, np.int64), nothing, per_row, tables))]
     while runner.improve():
         pass
     under_way: deque[Callable[[], StepResult]] = deque()
@@ -143,7 +143,7 @@ def _decode(runner: Runner, rows: int, context: int, steps: int) -> tuple[Timing
     began = time.perf_counter()
     for number in range(steps):
         before = time.perf_counter()
-        under_way.append(runner.launch(Step(number + 2, (), nothing, nothing, numbers, per_row, tables)))
+        under_way.append(runner.launch(Step.of(number + 2, (), nothing, nothing, numbers, per_row, tables)))
         launching += time.perf_counter() - before
         if len(under_way) == IN_FLIGHT:
             results.append(under_way.popleft()())

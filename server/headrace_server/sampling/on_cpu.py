@@ -1,6 +1,7 @@
 """One step's sampling on a CPU: raw logits of the rows that sample → tokens, and what was asked about them."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace_kernels.sample_tokens import sample_tokens
 from headrace_server.sampling.samples import Samples
@@ -27,9 +28,14 @@ def sample_on_cpu(
         return sample_tokens(logits, rows, indices, state)
     asked = known == UNKNOWN
     if not asked.any():
-        none = np.full(len(rows), np.nan, np.float32)
-        return Samples(np.maximum(known, 0), known >= 0, none, rows[:0], none[:0])
+        return likeliest(np.maximum(known, 0), known >= 0)
     some = sample_tokens(logits, rows[asked], indices[asked], state)
     ids, possible, logprobs = np.maximum(known, 0), known >= 0, np.full(len(rows), np.nan, np.float32)
     ids[asked], possible[asked], logprobs[asked] = some.ids, some.possible, some.logprobs
     return Samples(ids, possible, logprobs, some.top_ids, some.top_logprobs)  # who is known wants no likeliest tokens
+
+
+def likeliest(ids: Ints, possible: NDArray[np.bool_]) -> Samples:
+    """Of rows that asked for nothing but their arg-max."""
+    unasked = np.full(len(ids), np.nan, np.float32)
+    return Samples(ids, possible, unasked, ids[:0], unasked[:0])
