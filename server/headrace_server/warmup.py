@@ -108,7 +108,7 @@ def _run(runner: Runner, *steps: Step) -> int:
     for step in steps:
         result = runner.execute(step)
         if problem := result.error or next(iter(result.row_errors.values()), None):
-            raise CapacityError(f"the warm-up step of {step.chunk_tokens.sum()} prompt tokens failed: {problem}")
+            raise CapacityError(f"the warm-up step of {step.total_tokens} tokens failed: {problem}")
     elapsed = (time.perf_counter_ns() - began) // 1000
     runner.reset()
     return elapsed
