@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from harness.server import Server, wait_for
 
 FLAGS = ("--dtype", "float32")
@@ -56,6 +58,18 @@ def test_sigterm_finishes_what_runs_refuses_what_is_new_and_leaves_nothing(launc
     assert answer["details"]["generated_tokens"] == 120
     assert server.process.wait(20) == 0
     nothing_left(server)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_sigterm_at_any_moment_of_the_start_ends_it_well_and_without_complaint(ranks: int) -> None:
+    for moment in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2):
+        server = Server(*FLAGS, "--device", "cpu", "--num-shard", str(ranks))
+        time.sleep(moment)
+        server.process.send_signal(signal.SIGTERM)
+        code, log = server.process.wait(20), server.log()
+        server.stop()
+        assert code == 0, f"after {moment} s:\n{log}"
+        assert not [line for line in log.splitlines() if "Traceback" in line or "Interrupt" in line or "error" in line]
 
 
 def test_drain_is_bounded_by_the_graceful_termination_timeout(launch: Callable[..., Server]) -> None:

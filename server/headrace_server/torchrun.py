@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from headrace_server import signals
 from headrace_server.errors import ConfigError, HeadraceError, report
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -57,4 +58,5 @@ def _listening(first: argparse.Namespace, rank: str, local_rank: str) -> list[st
 
 
 if __name__ == "__main__":
+    signals.end_quietly(0)
     sys.exit(main())

@@ -12,7 +12,7 @@ ROOT = Path(headrace_server.__file__).parent
 # Lowest first. A module may import from its own line's package and from lower lines; siblings on a line are strangers
 # unless the later one says so by standing below.
 LAYERS = (
-    ("errors", "log", "architectures"),
+    ("errors", "log", "architectures", "signals"),
     ("fields", "parent", "inbox", "model_thread"),
     ("weights", "attention", "distributed"),
     ("quantization",),

@@ -163,6 +163,16 @@ def test_the_shard_ends_on_sigterm_and_takes_its_socket_along(
     assert not (tmp_path / "s.sock").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_shard_that_is_told_to_end_before_it_listens_ends_without_a_word(number: int, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    process = start(tmp_path, tmp_path / "s.sock")
+    with (tmp_path / "config.json").open("w"):  # opens when the shard does
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+
+
 def test_logs_are_json_lines_when_asked(shard: tuple[subprocess.Popen[str], grpc.Channel]) -> None:
     process, _ = shard
     process.send_signal(signal.SIGTERM)

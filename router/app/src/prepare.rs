@@ -15,7 +15,7 @@ use crate::config::ModelSource;
 use crate::group::GroupChild;
 use crate::python::Python;
 
-/// For cleaning up half-made files after an interrupt.
+/// For cleaning up half-made files.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Bytes of its answer; one JSON line is a few hundred.
 const MAX_ANSWER: u64 = 1024 * 1024;
@@ -87,7 +87,7 @@ impl Preparation {
 
     /// Ends it; what it half made is cleaned up by itself, or never used.
     pub async fn stop(&mut self) {
-        self.child.stop(Signal::SIGINT, STOP_GRACE).await;
+        self.child.stop(Signal::SIGTERM, STOP_GRACE).await;
     }
 }
 

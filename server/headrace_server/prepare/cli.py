@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from headrace_server import signals
 from headrace_server.prepare.errors import PrepareError
 from headrace_server.prepare.sources import EMBEDDED, Prepared, Request, prepare
 
@@ -36,8 +37,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def attempt(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Prepared | int:
     """The prepared model; or the exit status, when an `error: …` line on stderr says why there is none."""
+    request = _parse(argv, environ)
     try:
-        return prepare(_parse(argv, environ))
+        with signals.unwinding():
+            return prepare(request)
     except PrepareError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

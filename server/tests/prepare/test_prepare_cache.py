@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -135,6 +136,37 @@ def test_a_process_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_pa
     assert len(unfinished(cache)) == 1
     check_directory(prepare(path).directory)
     assert unfinished(cache) == []
+
+
+def test_a_process_told_to_end_half_way_leaves_nothing_and_does_not_complain(tmp_path, prepare_process, cache):
+    path = write_gguf(tmp_path / "m.gguf")
+    script = f"""
+        import os, signal, sys
+        from headrace_server.prepare import convert
+        from headrace_server.prepare.cli import main
+        def end_after_one(path, shapes, pieces):
+            path.write_bytes(next(iter(pieces)).tobytes())
+            os.kill(os.getpid(), signal.SIGTERM)
+        convert.write_bfloat16 = end_after_one
+        main(["--model-id", {str(path)!r}, "--cache-dir", {str(cache)!r}])
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, "")
+    assert ended.stderr.splitlines()[-1].startswith("Converting")
+    assert visible(cache) == []
+    assert unfinished(cache) == []
+
+
+def test_a_command_told_to_end_before_it_has_begun_says_nothing(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    process = subprocess.Popen(
+        command("--model-id", tmp_path), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with (tmp_path / "config.json").open("w"):  # opens when the command does
+        process.terminate()
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path, cache):
