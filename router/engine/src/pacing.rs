@@ -2,7 +2,8 @@
 //!
 //! Two steps may be in flight, so that the shard never waits for the router. But a step that is queued cannot take a
 //! newcomer any more, so it is queued as late as possible: when the running step's predicted end is nearer than a lead
-//! that covers the way to the shard.
+//! that covers the way to the shard. Where others compete for the cores, the way is sometimes longer than it mostly is:
+//! the shard says how long each step waited for its turn, and the lead grows until nearly all of them do wait.
 
 use std::collections::VecDeque;
 
@@ -13,6 +14,13 @@ use headrace_shard::StepTiming;
 const MIN_LEAD: Micros = Micros(2_000);
 /// The lead in hops.
 const LEAD_HOPS: u64 = 3;
+/// A queued step that waited less for its turn was nearly too late.
+const ENOUGH_WAIT: Micros = Micros(300);
+/// What the lead grows by after such a step, and at most.
+const GROWTH: Micros = Micros(500);
+const MOST_GROWTH: Micros = Micros(10_000);
+/// What it loses of that after any other: one part in so many. So about one step in twenty may be nearly late.
+const DECAY: u64 = 32;
 /// A step's weight in a smoothed time is one in this many.
 const SMOOTHING: u64 = 8;
 
@@ -21,6 +29,8 @@ const SMOOTHING: u64 = 8;
 pub(crate) struct Pacing {
     /// Smoothed overhead of the way to the shard and back.
     hop: Option<Micros>,
+    /// What steps that came nearly too late have added to the lead.
+    growth: Micros,
     decode: StepTimes,
     prefill: StepTimes,
     /// Oldest first.
@@ -60,6 +70,8 @@ struct Sent {
     at: Micros,
     /// How long the shard had stood idle before, although there was work.
     idle: Micros,
+    /// Another one was under way.
+    queued: bool,
 }
 
 impl Shape {
@@ -76,7 +88,8 @@ impl Pacing {
             false => Micros::ZERO,
         };
         self.at_work = true;
-        self.in_flight.push_back(Sent { shape, at: now, idle });
+        let queued = !self.in_flight.is_empty();
+        self.in_flight.push_back(Sent { shape, at: now, idle, queued });
     }
 
     /// Nothing can be sent now: if the shard stands idle, that is nobody's fault.
@@ -95,6 +108,12 @@ impl Pacing {
             let hop = now.saturating_sub(sent.at).saturating_sub(accounted);
             self.hop = Some(self.hop.map_or(hop, |old| drift(old, hop)));
             self.times(sent.shape.kind).learn(sent.shape.tokens, work);
+            if sent.queued {
+                self.growth = match Micros(u64::from(timing.inbox_us)) < ENOUGH_WAIT {
+                    true => MOST_GROWTH.min(self.growth + GROWTH),
+                    false => Micros(self.growth.0 - self.growth.0.div_ceil(DECAY)),
+                };
+            }
         }
         Spent { busy, overhead: sent.idle + busy.saturating_sub(work) }
     }
@@ -116,7 +135,7 @@ impl Pacing {
         // A step that was queued began about one hop before the result of the one before it got here.
         let began = running.at.max(self.landed.saturating_sub(hop));
         let end = began + times.predict(running.shape.tokens)?;
-        let lead = MIN_LEAD.max(Micros(LEAD_HOPS * hop.0));
+        let lead = MIN_LEAD.max(Micros(LEAD_HOPS * hop.0)) + self.growth;
         Some(end.saturating_sub(lead))
     }
 
@@ -262,6 +281,52 @@ mod tests {
         pacing.sent(DECODE, Micros(0));
         pacing.landed(StepTiming { inbox_us: 9_000, forward_us: 700, sampling_us: 100 }, true, Micros(10_000));
         assert_eq!(pacing.hop(), Some(Micros(200)));
+    }
+
+    /// A second step lands that was queued behind the first and waited `inbox_us` for its turn.
+    fn queue_one(pacing: &mut Pacing, mut now: Micros, inbox_us: u32) -> Micros {
+        pacing.sent(DECODE, now);
+        pacing.sent(DECODE, now + Micros(28_000));
+        now = now + Micros(30_300);
+        pacing.landed(StepTiming { inbox_us: 9_000, ..timing(30_000) }, true, now);
+        now = now + Micros(30_000);
+        pacing.landed(StepTiming { inbox_us, ..timing(30_000) }, true, now);
+        now
+    }
+
+    #[test]
+    fn after_a_step_that_came_nearly_too_late_the_next_goes_earlier() {
+        let (mut pacing, now) = taught(30_000, 300);
+        let now = queue_one(&mut pacing, now, 299);
+        let now = queue_one(&mut pacing, now, 0);
+        pacing.sent(DECODE, now);
+        assert_eq!(pacing.growth, Micros(1_000));
+        assert_eq!(pacing.due(), Some(now + Micros(30_000) - (MIN_LEAD + Micros(1_000))));
+    }
+
+    #[test]
+    fn steps_that_come_in_time_let_the_lead_shrink_again() {
+        let (mut pacing, mut now) = taught(30_000, 300);
+        now = queue_one(&mut pacing, now, 0);
+        for _ in 0..200 {
+            now = queue_one(&mut pacing, now, 300);
+        }
+        assert_eq!(pacing.growth, Micros::ZERO);
+    }
+
+    #[test]
+    fn the_lead_does_not_grow_for_ever_nor_for_steps_that_found_the_shard_idle() {
+        let (mut pacing, mut now) = taught(30_000, 300);
+        for _ in 0..10 {
+            pacing.sent(DECODE, now);
+            now = now + Micros(30_300);
+            pacing.landed(timing(30_000), true, now);
+        }
+        assert_eq!(pacing.growth, Micros::ZERO);
+        for _ in 0..100 {
+            now = queue_one(&mut pacing, now, 0);
+        }
+        assert_eq!(pacing.growth, MOST_GROWTH);
     }
 
     #[test]
