@@ -50,5 +50,21 @@ def test_a_rank_that_is_killed_is_named_and_the_others_are_gone_within_5_seconds
     thread.join(1)
     status, answer = answers[0]
     assert status == 424
-    assert "rank 1" in answer["error"]
+    assert answer["error"].startswith("Request failed during generation: the shard died: rank 1 is gone; the request ")
+    assert "Traceback" not in server.log()
     assert f"rank 1 (pid {victim.pid}) died: killed by signal 9" in server.log()
+
+
+def test_a_rank_that_hangs_is_named_and_all_are_gone_within_5_seconds(launch: Callable[..., Server]) -> None:
+    """Rank 0 has not answered either: it waits for the one that hangs."""
+    server = launch(*FLAGS, "--num-shard", "2", "--step-timeout", "1")
+    (victim,) = (process for process in server.family if "--rank 1 " in " ".join(process.cmdline()))
+    thread, answers = ask_in_background(server, 200)
+    victim.suspend()
+    thread.join(30)
+    nothing_left(server)
+    hung = "rank 1 did not answer a step within 1s (--step-timeout), nor whether it is alive"
+    status, answer = answers[0]
+    assert status == 424
+    assert hung in answer["error"]
+    assert f"error: the engine stopped: the shard died: {hung}" in server.log()

@@ -76,6 +76,20 @@ def test_torchruns_ranks_serve_one_router_after_the_other(
         second.stop()
 
 
+def test_a_second_router_is_told_that_the_ranks_serve_another_one(
+    launch: Callable[..., Server], model_dir: Path, reference: Reference
+) -> None:
+    port = free_port()
+    words = ("-m", "headrace_server", "serve", "--model-dir", str(model_dir), "--listen", f"127.0.0.1:{port}")
+    with running(*words, *RANK):
+        first = attach(launch, model_dir, f"127.0.0.1:{port}")
+        second = Server(*ROUTER, "--model-id", str(model_dir), "--shards", f"127.0.0.1:{port}", command="router")
+        assert second.process.wait(30) == 1
+        assert "error: rank 0: it serves another router since " in second.log()
+        second.stop()
+        assert first.token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+
+
 def test_rays_ranks_serve_a_router_and_end_with_one_of_them(
     launch: Callable[..., Server], model_dir: Path, reference: Reference
 ) -> None:

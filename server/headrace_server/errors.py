@@ -5,6 +5,7 @@ HeadraceError
 ├── WeightsError    a checkpoint file is missing, damaged, or not what config.json says
 ├── CapacityError   the KV pool that was asked for does not fit
 ├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
+├── Occupied        the shard serves another router, which goes on
 ├── LostDevice      a GPU does not answer any more: nothing that this process asks of it will work
 └── LostRank        another rank is gone, and this one is of no use without it
 """
@@ -30,6 +31,10 @@ class CapacityError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A message cannot be executed; the step that it carries fails as a whole."""
+
+
+class Occupied(HeadraceError):
+    """The shard serves another router, which goes on."""
 
 
 class LostDevice(HeadraceError):

@@ -14,7 +14,7 @@ import numpy as np
 from headrace_server.batch import Pool, StepRows, find_failures, lay_out
 from headrace_server.compute.interface import Compute, Computed, Launched, PoolPlan
 from headrace_server.distributed.collective import Act, agree
-from headrace_server.errors import LostDevice, LostRank, ProtocolError, first_line, lacks_memory, report
+from headrace_server.errors import LostDevice, ProtocolError, first_line, lacks_memory, report
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.prompt_logprobs import AskedChunk, asked_chunks, prompt_logprobs
@@ -57,6 +57,11 @@ class Runner:
     @property
     def config(self) -> ModelConfig:
         return self.compute.config
+
+    @property
+    def waits_for_ranks(self) -> bool:
+        """For others, not for its own device. Any thread may ask."""
+        return self.compute.collective.waits
 
     def free_pool(self) -> None:
         """Give the pool's memory back."""
@@ -184,7 +189,7 @@ class Runner:
     def _told(self, step: Step, error: Exception) -> str:
         """Logs why the step failed; its sentence for the router."""
         several = self.compute.collective.world_size > 1
-        if not isinstance(error, LostRank) and (several or not lacks_memory(error)):
+        if several or not lacks_memory(error):
             LOGGER.exception("step %d failed", step.number)
         if several:
             self.compute.collective.give_up(error)  # one of several ranks can't go on at all; this does not return

@@ -30,6 +30,9 @@ OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # two shards on one port must be an error
 )
+REMOTE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 20_000))
+"""For a router elsewhere, whose machine may be gone without a word: it answers, or its session ends and another router
+can come. One on this machine may stand still for as long as somebody likes."""
 
 
 def run(flags: ServeFlags) -> int:
@@ -56,7 +59,7 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
     stopped = _stop_signal()
     model = ModelThread()
     loaded = model.submit(lambda: _load(flags, config))
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=OPTIONS if flags.address.startswith("unix:") else OPTIONS + REMOTE)
     service = ShardService(flags, model, loaded)
     add_ShardServicer_to_server(service, server)
     address = _bind(server, flags.address)

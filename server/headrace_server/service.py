@@ -11,7 +11,7 @@ import grpc
 
 from headrace_server import __version__, wire
 from headrace_server.distributed.collective import Act
-from headrace_server.errors import HeadraceError, ProtocolError, one_line
+from headrace_server.errors import HeadraceError, Occupied, ProtocolError, one_line
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.memory import Limits
@@ -66,8 +66,11 @@ class ShardService(ShardServicer):
                 grpc.StatusCode.INVALID_ARGUMENT, "max_batch_size and max_batch_prefill_tokens must be at least 1"
             )
         runner = await self._answer("Warmup", context, self._loaded)
+        try:
+            await self._sessions.free_for()
+        except Occupied as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         self._warm = False
-        self._sessions.end("Warmup makes a new KV pool")
         limits = Limits(
             request.max_batch_size,
             request.max_batch_prefill_tokens,
@@ -97,7 +100,11 @@ class ShardService(ShardServicer):
 
     async def Health(self, request: pb.HealthRequest, context: grpc.aio.ServicerContext) -> pb.HealthResponse:
         # The message that runs counts as waiting: with it alone, a hung step would look like an idle shard.
-        return pb.HealthResponse(idle_us=self._model.idle_us(), inbox_depth=self._sessions.unanswered())
+        return pb.HealthResponse(
+            idle_us=self._model.idle_us(),
+            inbox_depth=self._sessions.unanswered(),
+            waits_for_ranks=self._warm and self._loaded.result().waits_for_ranks,
+        )
 
     async def Prefill(self, messages: AsyncIterator[pb.PrefillStep], context: grpc.aio.ServicerContext) -> None:
         await self._serve("Prefill", messages, partial(self._step, wire.parse_prefill), context)
@@ -119,7 +126,9 @@ class ShardService(ShardServicer):
         if not self._warm:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{name} needs a KV pool; call Warmup first")
         try:
-            session = self._sessions.join(_session_number(context), name)
+            session = await self._sessions.join(_session_number(context), name)
+        except Occupied as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         await serve_stream(session, name, messages, partial(to_work, session), context)

@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headrace_server.errors import ProtocolError
+from headrace_server.errors import Occupied, ProtocolError
 from headrace_server.inbox import Inbox
 from headrace_server.log import LOGGER
 from headrace_server.model_thread import ModelThread
 
 MAX_UNANSWERED = 256  # messages; a router has two steps and a few Filters under way
 REMEMBERED = 64  # ended sessions whose late streams are refused
+PREDECESSOR_SECONDS = 2.0
+"""For a session to end before the next one: its router may have died a moment ago."""
 
 Work = Callable[[int], Any]
 """What a message asks for, run on the model thread with the microseconds that it waited."""
@@ -23,6 +25,7 @@ class Session:
 
     def __init__(self, number: int, model: ModelThread) -> None:
         self.number = number
+        self.began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         self.streams: set[str] = set()
         self.unanswered = 0
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -71,7 +74,7 @@ class Session:
 
 
 class Sessions:
-    """At most one session is alive; a new one ends the one before it."""
+    """At most one session is alive. It ends with its streams, so with its router; until then no other one begins."""
 
     def __init__(self, model: ModelThread, on_start: Callable[[], None]) -> None:
         """`on_start` runs on the model thread before any work of a new session."""
@@ -80,8 +83,11 @@ class Sessions:
         self._on_start = on_start
         self._ended: deque[int] = deque(maxlen=REMEMBERED)
 
-    def join(self, number: int, stream: str) -> Session:
-        """A stream names its session. Raises ProtocolError if that one has ended, or has such a stream already."""
+    async def join(self, number: int, stream: str) -> Session:
+        """A stream names its session. Raises Occupied if another one goes on, ProtocolError if this one has ended or
+        has such a stream already."""
+        if number not in self._ended:
+            await self.free_for(number)
         session = self.current
         if session is None or session.number != number:
             session = self._begin(number)
@@ -91,6 +97,20 @@ class Sessions:
             raise ProtocolError(f"session {number} has a {stream} stream already")
         session.streams.add(stream)
         return session
+
+    async def free_for(self, number: int | None = None) -> None:
+        """Wait until no session, or no other than this one, is alive. Raises Occupied if one goes on."""
+        if (other := self._other(number)) is None:
+            return
+        await asyncio.wait((other.ended,), timeout=PREDECESSOR_SECONDS)
+        if (other := self._other(number)) is not None:
+            raise Occupied(
+                f"it serves another router since {other.began}; stop that one first, or start ranks for this one"
+            )
+
+    def _other(self, number: int | None) -> Session | None:
+        session = self.current
+        return session if session is not None and session.alive and session.number != number else None
 
     def end(self, reason: str) -> None:
         """End the current session, if there is one."""
@@ -105,7 +125,6 @@ class Sessions:
         if number in self._ended:
             raise ProtocolError(f"session {number} has ended; open a new one")
         if self.current is not None:
-            self.current.end(f"session {number} took its place")
             self._ended.append(self.current.number)
         self.current = Session(number, self._model)
         self._model.submit(self._on_start)

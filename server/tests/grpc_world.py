@@ -56,6 +56,11 @@ class Session:
             await stream.initial_metadata()
         return self
 
+    def close(self) -> None:
+        """As if the router had died."""
+        for stream in (self.prefill, self.decode, self.filter):
+            stream.cancel()
+
     def prefill_step(self, new: list[pb.NewRow], chunks: dict[int, int], blocks: list[list[int]], **more: Any) -> Any:
         return pb.PrefillStep(
             **self._numbers(),

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -175,6 +176,17 @@ class _Rank:
 
     def memory_share(self) -> float:
         return self.runner.compute.available()[1]
+
+    def agree_aloud(self, act: int, number: int) -> bool:
+        """And a line in the log once this rank waits for the others."""
+        assert not self.runner.waits_for_ranks
+        threading.Thread(target=self._say_that_it_waits, daemon=True).start()
+        return self.agree(act, number, True)
+
+    def _say_that_it_waits(self) -> None:
+        while not self.runner.waits_for_ranks:
+            time.sleep(0.001)
+        print("it waits", file=sys.stderr, flush=True)
 
     def have_memory(self, available: int) -> None:
         """As if there were only so many bytes."""

@@ -260,6 +260,20 @@ def test_a_rank_that_fails_alone_ends_with_its_reason_and_takes_the_others_along
     assert "rank 1 failed: unexpected MemoryError: no memory is left" in two.logs[0].read_text().splitlines()[-1]
 
 
+def test_a_rank_that_waits_for_another_knows_it_and_ends_with_one_line_when_that_one_is_killed(
+    two: Ranks, tiny_llama: TinyModel
+) -> None:
+    two.load(tiny_llama.directory)
+    two.pipes[0].send(("agree_aloud", Act.STEP, 7))
+    while two.logs[0].read_text() != "it waits\n":
+        time.sleep(0.001)
+    two.processes[1].kill()
+    with pytest.raises(EOFError):
+        two.answer(0)
+    assert two.wait_until_gone(5)[0] == 3
+    assert two.logs[0].read_text() == "it waits\nerror: rank 1 is gone; this rank is of no use without it\n"
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_killed_takes_idle_ones_along_within_5_seconds(victim: int, two: Ranks) -> None:
     assert (

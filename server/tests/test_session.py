@@ -1,6 +1,7 @@
 """The protocol, on a real server: three streams are one session, one order, one fate."""
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -146,14 +147,13 @@ def test_when_one_stream_breaks_the_other_two_end(broken: str, tiny_llama: TinyM
     run(scenario())
 
 
-def test_a_new_session_ends_the_old_one_and_starts_clean(tiny_llama: TinyModel, tmp_path: Path) -> None:
+def test_a_session_starts_clean(tiny_llama: TinyModel, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tiny_llama.directory, tmp_path) as shard:
             old = await shard.session()
             await ask(old.prefill, first_step(old))
+            old.close()
             new = await shard.session()
-            for stream in (old.prefill, old.decode, old.filter):
-                assert "session 2 took its place" in ((await ended(stream)).details() or "")
             orphan = await ask(new.decode, new.decode_step([0], [BLOCKS]))
             assert orphan.row_errors[0].message == "row 0 decodes, but no request holds it"
             answer = await ask(new.prefill, first_step(new))
@@ -165,7 +165,7 @@ def test_a_new_session_ends_the_old_one_and_starts_clean(tiny_llama: TinyModel, 
 def test_a_stream_that_names_an_ended_session_is_refused(tiny_llama: TinyModel, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tiny_llama.directory, tmp_path) as shard:
-            await shard.session(7)
+            (await shard.session(7)).close()
             await shard.session(8)
             error = await ended(shard.stub.Prefill(metadata=(("headrace-session", "7"),)))
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -174,7 +174,51 @@ def test_a_stream_that_names_an_ended_session_is_refused(tiny_llama: TinyModel, 
     run(scenario())
 
 
-def test_nothing_of_a_superseded_session_is_applied(
+def test_a_second_router_is_refused_and_the_first_goes_on(
+    tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_server.session.PREDECESSOR_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with serving(tiny_llama.directory, tmp_path) as shard:
+            first = await shard.session(7)
+            tokens = unpacked((await ask(first.prefill, first_step(first))).token_ids)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await shard.warm_up()
+            error = await ended(shard.stub.Prefill(metadata=(("headrace-session", "8"),)))
+            for refusal in (refused.value, error):
+                assert refusal.code() is grpc.StatusCode.FAILED_PRECONDITION
+                assert re.fullmatch(
+                    r"it serves another router since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; stop that one first, "
+                    r"or start ranks for this one",
+                    refusal.details() or "",
+                )
+            tokens += unpacked((await ask(first.decode, first.decode_step([0], [BLOCKS]))).token_ids)
+            assert tokens == tiny_llama.greedy(PROMPT, 2)
+
+    run(scenario())
+
+
+def test_a_router_that_comes_while_its_predecessor_leaves_is_served(
+    tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_server.session.PREDECESSOR_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        async with serving(tiny_llama.directory, tmp_path) as shard:
+            old = await shard.session()
+            warm_up = asyncio.create_task(shard.warm_up())
+            await shard.stub.Health(pb.HealthRequest())  # so Warmup has been read, which was sent before
+            old.close()
+            await warm_up
+            session = await shard.session()
+            answer = await ask(session.prefill, first_step(session))
+            assert unpacked(answer.token_ids) == tiny_llama.greedy(PROMPT, 1)
+
+    run(scenario())
+
+
+def test_nothing_of_an_older_session_is_applied(
     tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its second step is in the inbox when the new session begins; the row must stay unknown."""
@@ -188,6 +232,7 @@ def test_nothing_of_a_superseded_session_is_applied(
             await gate.held()
             while (await shard.stub.Health(pb.HealthRequest())).inbox_depth < 2:
                 pass
+            old.close()
             new = await shard.session()
             gate.open()
             answer = await ask(new.decode, new.decode_step([0, 1], [BLOCKS, [20, 21]]))

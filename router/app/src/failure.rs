@@ -83,6 +83,11 @@ pub enum CutOff {
 }
 
 impl Failure {
+    /// Processes of the shard live, but one of them does not answer.
+    pub fn is_hang(&self) -> bool {
+        matches!(self, Self::Engine(EngineStopped::ShardDied(ShardError::Hung { .. })))
+    }
+
     /// Says what happened, unless somebody did already, and gives the exit code: 2 for flags that cannot work here,
     /// 1 for everything else. `json`: as a line of the JSON log.
     /// `origins`: flags of which something else was written are named with that.

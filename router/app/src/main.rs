@@ -96,7 +96,7 @@ fn run(config: Config) -> Result<(), Failure> {
 /// The interpreter of the shard that this process starts.
 fn interpreter(config: &Config) -> Option<Python> {
     let Config::Serve(config) = config else { return None };
-    Some(Python::find(config.shard.python.as_deref(), &std::env::current_exe().ok()?))
+    Some(Python::find(config.compute.python.as_deref(), &std::env::current_exe().ok()?))
 }
 
 /// Runs a server on this thread: shards are tied to the life of the thread that starts them, so it must be the one that

@@ -26,7 +26,7 @@ const DEATH_AFTER_ERROR: Duration = Duration::from_secs(3);
 pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failure> {
     let mut timeline = Timeline::start();
     let binary = std::env::current_exe().map_err(Failure::Runtime)?;
-    let python = Python::find(config.shard.python.as_deref(), &binary);
+    let python = Python::find(config.compute.python.as_deref(), &binary);
     let door = Door::open(&config.service.http, "preparing the model")?;
 
     let Some(prepared) = prepare(&config, &python, signals).await? else { return Ok(()) };
@@ -34,7 +34,7 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
     door.front.doing("starting the shard");
     let model = Model::read(&prepared.model_dir, config.service.http.tokenizer_config.as_deref())?;
     // What config.json tells need not wait until the weights are loaded.
-    let context = if config.shard.rope.is_none() { model.plain_context() } else { None };
+    let context = if config.compute.rope.is_none() { model.plain_context() } else { None };
     defaults::within_context(&config.service, context)?;
     let model = Arc::new(ServedModel {
         model,
@@ -43,9 +43,12 @@ pub async fn run(config: ServeConfig, signals: &mut Signals) -> Result<(), Failu
         revision: prepared.revision,
     });
 
-    let mut group = ShardGroup::start(&config.shard, &python, &model.dir)?;
+    let mut group = ShardGroup::start(&config.shard, &config.compute, &python, &model.dir)?;
     let outcome = with_shards(config, model, door, timeline, &mut group, signals).await;
-    group.stop().await;
+    match &outcome {
+        Err(failure) if failure.is_hang() => group.kill().await,
+        _ => group.stop().await,
+    }
     outcome
 }
 
@@ -95,6 +98,7 @@ async fn with_shards(
     match outcome {
         // A shard that refuses is alive, and has said why.
         Err(Failure::Shard(ShardError::Refused { .. })) => outcome,
+        Err(failure) if failure.is_hang() => Err(failure),
         Err(failure @ (Failure::Shard(_) | Failure::Engine(_))) => Err(rather_death(failure, group).await),
         outcome => outcome,
     }

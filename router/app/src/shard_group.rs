@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use headrace_shard::ShardAddress;
 use tokio::time::timeout;
 
-use crate::config::ShardConfig;
+use crate::config::{ComputeConfig, ShardConfig};
 use crate::failure::Failure;
 use crate::python::Python;
 use crate::socket::ShardSocket;
@@ -31,12 +31,17 @@ pub struct ShardGroup {
 
 impl ShardGroup {
     /// Starts every rank. To be called on the main thread, see `GroupChild::spawn`.
-    pub fn start(config: &ShardConfig, python: &Python, model_dir: &Path) -> Result<Self, Failure> {
+    pub fn start(
+        config: &ShardConfig,
+        compute: &ComputeConfig,
+        python: &Python,
+        model_dir: &Path,
+    ) -> Result<Self, Failure> {
         let port = meeting_port(config)?;
         let sockets = (0..config.ranks).map(|rank| ShardSocket::new(config.uds_prefix.as_deref(), rank));
         let sockets: Vec<_> = sockets.collect::<Result<_, _>>()?;
         let start = |(rank, socket): (u32, &ShardSocket)| {
-            let args = shard_arguments(config, model_dir, Place { rank, socket: socket.path(), port });
+            let args = shard_arguments(config, compute, model_dir, Place { rank, socket: socket.path(), port });
             ShardProcess::spawn(rank, python.program(), args).map_err(|reason| Failure::Spawn {
                 rank,
                 program: python.program().display().to_string(),
@@ -67,6 +72,11 @@ impl ShardGroup {
     /// Ends all of them at the same time.
     pub async fn stop(&mut self) {
         join_all(self.ranks.iter_mut().map(ShardProcess::stop)).await;
+    }
+
+    /// The same where one of them hangs: it hears no signal, and the others wait for it.
+    pub async fn kill(&mut self) {
+        join_all(self.ranks.iter_mut().map(ShardProcess::kill)).await;
     }
 }
 

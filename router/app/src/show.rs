@@ -27,7 +27,7 @@ fn derive(config: &Config, origins: &mut Origins) {
         let mut fill = |flag: &str, value: String, how: &str| fill(origins, flag, value, how);
         fill("num-threads", config.shard.num_threads.to_string(), "all cores");
         if let Ok(binary) = std::env::current_exe() {
-            let python = Python::find(config.shard.python.as_deref(), &binary);
+            let python = Python::find(config.compute.python.as_deref(), &binary);
             fill("python", python.program().display().to_string(), "found");
         }
     }

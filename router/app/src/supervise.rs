@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::ShardConfig;
+use crate::config::{ComputeConfig, ShardConfig};
 use crate::flags::AttentionBackend;
 use crate::group::GroupChild;
 use crate::shard_log::{LAST_WORDS, LastLines, follow};
@@ -85,6 +85,11 @@ impl ShardProcess {
     pub async fn stop(&mut self) {
         self.process.stop(Signal::SIGTERM, STOP_GRACE).await;
     }
+
+    /// Ends the process and its group without a word.
+    pub async fn kill(&mut self) {
+        self.process.stop(Signal::SIGKILL, STOP_GRACE).await;
+    }
 }
 
 /// What is a rank's own.
@@ -97,7 +102,12 @@ pub struct Place<'a> {
 }
 
 /// The arguments of a rank: `python -m headrace_server serve …`.
-pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>) -> Vec<OsString> {
+pub fn shard_arguments(
+    config: &ShardConfig,
+    compute: &ComputeConfig,
+    model_dir: &Path,
+    place: Place<'_>,
+) -> Vec<OsString> {
     let mut args: Vec<OsString> = ["-m", "headrace_server", "serve"].map(Into::into).into();
     let mut flag = |name: &str, value: OsString| args.extend([name.into(), value]);
     flag("--model-dir", model_dir.into());
@@ -112,14 +122,21 @@ pub fn shard_arguments(config: &ShardConfig, model_dir: &Path, place: Place<'_>)
     flag("--num-threads", (config.num_threads / config.ranks).max(1).to_string().into());
     flag("--parent-pid", std::process::id().to_string().into());
     flag("--uds-owner", if config.uds_prefix.is_none() { "launcher" } else { "user" }.into());
-    args.extend(model_arguments(config));
+    if config.memory_fraction < 1.0 {
+        flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
+    }
+    if let Some(rows) = &config.cuda_graphs {
+        let rows: Vec<String> = rows.iter().map(u32::to_string).collect();
+        flag("--cuda-graphs", rows.join(",").into());
+    }
+    args.extend(compute_arguments(compute));
     // JSON carries each line's level; it becomes text again in our own log.
     args.push("--json-output".into());
     args
 }
 
 /// Those that say how a model is computed, whoever does it.
-pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
+pub fn compute_arguments(config: &ComputeConfig) -> Vec<OsString> {
     let mut args: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: OsString| args.extend([name.into(), value]);
     if let Some(dtype) = config.dtype.name() {
@@ -130,13 +147,6 @@ pub fn model_arguments(config: &ShardConfig) -> Vec<OsString> {
     }
     if let Some(dtype) = config.kv_cache_dtype {
         flag("--kv-cache-dtype", dtype.into());
-    }
-    if config.memory_fraction < 1.0 {
-        flag("--cuda-memory-fraction", config.memory_fraction.to_string().into());
-    }
-    if let Some(rows) = &config.cuda_graphs {
-        let rows: Vec<String> = rows.iter().map(u32::to_string).collect();
-        flag("--cuda-graphs", rows.join(",").into());
     }
     if let Some(rope) = config.rope {
         flag("--rope-scaling", rope.scaling.name().into());

@@ -14,7 +14,7 @@ use crate::group::GroupChild;
 use crate::prepare::{Preparation, PrepareError};
 use crate::python::Python;
 use crate::signals::Signals;
-use crate::supervise::model_arguments;
+use crate::supervise::compute_arguments;
 
 /// From SIGTERM to SIGKILL. Kernels that are compiled already are kept.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Runs the command. Ends well when a signal asked for the end.
 pub async fn run(config: WarmConfig, signals: &mut Signals) -> Result<(), Failure> {
     let binary = std::env::current_exe().map_err(Failure::Runtime)?;
-    let python = Python::find(config.shard.python.as_deref(), &binary);
+    let python = Python::find(config.compute.python.as_deref(), &binary);
     let mut preparation = Preparation::start(&python, &config.model)?;
     let prepared = tokio::select! {
         prepared = preparation.finish() => match prepared {
@@ -59,8 +59,8 @@ fn arguments(config: &WarmConfig, model_dir: &Path) -> Vec<OsString> {
     let mut args: Vec<OsString> = ["-m", "headrace_server", "warm", "--model-dir"].map(Into::into).into();
     args.push(model_dir.into());
     args.extend(["--target".into(), config.targets.join(",").into()]);
-    args.extend(["--num-shard".into(), config.shard.ranks.to_string().into()]);
-    args.extend(model_arguments(&config.shard));
+    args.extend(["--num-shard".into(), config.ranks.to_string().into()]);
+    args.extend(compute_arguments(&config.compute));
     args
 }
 
@@ -71,8 +71,16 @@ mod tests {
     use crate::flags::{Task, read};
 
     #[test]
+    fn flags_that_only_a_server_needs_are_refused() {
+        for flag in ["--device", "--num-threads", "--cuda-memory-fraction", "--cuda-graphs", "--master-port"] {
+            let error = read(["headrace", "warm", flag, "1"].map(Into::into).into_iter()).expect_err(flag);
+            assert!(error.to_string().contains(&format!("unexpected argument '{flag}'")), "{error}");
+        }
+    }
+
+    #[test]
     fn the_package_is_told_the_chips_and_what_kernels_depend_on() {
-        let words = "headrace warm --target sm_80,sm_90 --dtype bfloat16 --num-shard 2 --cache-dir /c --device cuda";
+        let words = "headrace warm --target sm_80,sm_90 --dtype bfloat16 --num-shard 2 --cache-dir /c";
         let Ok(Task::Run(flags)) = read(words.split(' ').map(Into::into)) else { panic!("a command") };
         let Ok(Config::Warm(config)) = check(flags) else { panic!("a configuration") };
         let args = arguments(&config, Path::new("/m"));

@@ -42,7 +42,7 @@ pub enum EngineStopped {
     #[error("nobody uses it any more")]
     Unused,
     #[error("the shard died: {0}")]
-    ShardDied(String),
+    ShardDied(ShardError),
     /// It was told to end.
     #[error("it was closed")]
     Closed,
@@ -149,7 +149,7 @@ impl Driver {
                     return self.stop(EngineStopped::Unused);
                 }
                 Ok(()) => tokio::task::coop::consume_budget().await,
-                Err(error) => return self.stop(EngineStopped::ShardDied(error.to_string())),
+                Err(error) => return self.stop(EngineStopped::ShardDied(error)),
             }
         }
     }
@@ -325,11 +325,11 @@ impl Driver {
     }
 
     fn stop(&mut self, stopped: EngineStopped) -> EngineStopped {
-        if let EngineStopped::ShardDied(reason) = &stopped {
-            let failed = self.answers.len();
+        if let EngineStopped::ShardDied(error) = &stopped {
+            let (reason, failed) = (error.to_string(), self.answers.len());
             tracing::warn!(reason, failed, "the session with the shard is over; every generation fails");
             // Dead first: whoever learns of a failed generation must not be told that the engine serves.
-            self.published.die(reason);
+            self.published.die(&reason);
             for (_, answer) in self.answers.drain() {
                 answer.fail(GenerationError::ShardDied(reason.clone()));
             }

@@ -151,6 +151,9 @@ pub enum GenerationError {
     )]
     SlowReader { unread: usize },
     /// The shard died, and with it all that ran.
-    #[error("the shard died: {0}")]
+    #[error(
+        "the shard died: {0}; the request cannot be answered here: send it to another replica, or again when the server \
+         is back"
+    )]
     ShardDied(String),
 }

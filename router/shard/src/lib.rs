@@ -8,9 +8,10 @@
 //! | `logical.rs` | [`LogicalShard`]: what is asked outside of steps: facts, warm-up, health, a new session |
 //! | `session.rs` | [`Session`]: plans in, results out, strictly in order |
 //! | `facts.rs`, `sampling.rs`, `result.rs`, `error.rs` | the values that cross this crate's border |
-//! | `address.rs`, `connector.rs`, `deadlines.rs` | where a rank listens, how it is reached, how long anything may take |
+//! | `address.rs`, `order.rs` | where a rank listens, and whether the addresses are those of all ranks in their order |
+//! | `connector.rs`, `deadlines.rs` | how a rank is reached, how long anything may take |
 //! | `rank.rs`, `streams.rs`, `codec.rs` | one rank: its calls, its three streams, and whether its answers keep the order |
-//! | `remote.rs` | a session of N ranks: one message to all, complete when all have answered |
+//! | `remote.rs`, `hang.rs` | a session of N ranks: one message to all, complete when all have answered; who holds it up |
 //! | `expected.rs` | what a step's answer must hold, bound when the step is sent |
 //! | `wire/` | plans to bytes, answers to results, packed arrays; pure |
 //! | `fake/` | a shard in this process that plays the protocol strictly, for tests and `--fake-shard` |
@@ -63,7 +64,9 @@ mod error;
 mod expected;
 mod facts;
 mod fake;
+mod hang;
 mod logical;
+mod order;
 mod rank;
 mod remote;
 mod result;

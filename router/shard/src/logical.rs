@@ -10,6 +10,7 @@ use crate::deadlines::Deadlines;
 use crate::error::ShardError;
 use crate::facts::{PoolReport, ShardFacts, WarmupLimits, agreed};
 use crate::fake::FakeShard;
+use crate::order::in_order;
 use crate::rank::Rank;
 use crate::remote::RemoteSession;
 use crate::session::Session;
@@ -47,10 +48,15 @@ impl LogicalShard {
     /// What the shard has loaded.
     ///
     /// # Errors
-    /// `Protocol`, naming a rank and both values, when ranks do not hold the same model or stand in the wrong order.
+    /// `Addresses` when they are not those of all ranks in their order; `Protocol`, naming a rank and both values, when
+    /// ranks do not hold the same model.
     pub async fn facts(&self) -> Result<ShardFacts, ShardError> {
         match &self.kind {
-            Kind::Remote(ranks) => agreed(&all(ranks.iter().map(Rank::info)).await?),
+            Kind::Remote(ranks) => {
+                let infos = all(ranks.iter().map(Rank::info)).await?;
+                in_order(ranks.iter().map(Rank::address), &infos)?;
+                agreed(&infos)
+            }
             Kind::Fake(fake) => fake.facts(),
         }
     }
@@ -85,18 +91,21 @@ impl LogicalShard {
         }
     }
 
-    /// Opens a session; every older one ends, and all KV with it.
+    /// Opens a session, in which nothing is known of an older one.
     ///
     /// # Errors
     /// As [`facts`](Self::facts), which it asks first: a shard that was replaced by a different model is not used.
+    /// `Refused` when a rank has a session that goes on.
     pub async fn open_session(&self) -> Result<Session, ShardError> {
         match &self.kind {
             Kind::Remote(ranks) => {
                 let facts = self.facts().await?;
                 let session = rand::random();
-                let streams = all(ranks.iter().map(|rank| rank.open(session))).await?;
+                // Rank 0 first: of two routers that come at once, one is refused there and has disturbed no other rank.
+                let mut streams = vec![ranks[0].open(session).await?];
+                streams.extend(all(ranks[1..].iter().map(|rank| rank.open(session))).await?);
                 tracing::debug!(session, ranks = facts.ranks, "session open");
-                Ok(Session::remote(RemoteSession::new(streams, facts.vocab_size, ranks[0].step_deadline())))
+                Ok(Session::remote(RemoteSession::new(ranks.clone(), streams, facts.vocab_size)))
             }
             Kind::Fake(fake) => fake.open().map(Session::fake),
         }

@@ -14,7 +14,7 @@ use crate::deadlines::Deadlines;
 use crate::error::ShardError;
 use crate::facts::{PoolReport, WarmupLimits};
 use crate::proto::shard_client::ShardClient;
-use crate::proto::{HealthRequest, InfoRequest, InfoResponse, WarmupRequest, WarmupResponse};
+use crate::proto::{HealthRequest, HealthResponse, InfoRequest, InfoResponse, WarmupRequest, WarmupResponse};
 use crate::streams::RankStreams;
 
 /// A connection to one shard process.
@@ -60,11 +60,20 @@ impl Rank {
     }
 
     pub(crate) async fn health(&self) -> Result<(), ShardError> {
-        let mut client = self.client();
-        self.call("Health", self.deadlines.health, client.health(HealthRequest {})).await.map(drop)
+        self.ask_health(self.deadlines.health).await.map(drop)
     }
 
-    /// Opens the three streams of a session. They name it, so the shard ends every older one.
+    /// Whether the step under way waits for another rank.
+    pub(crate) async fn waits_for_ranks(&self, limit: Duration) -> Result<bool, ShardError> {
+        self.ask_health(limit.min(self.deadlines.health)).await.map(|health| health.waits_for_ranks)
+    }
+
+    async fn ask_health(&self, limit: Duration) -> Result<HealthResponse, ShardError> {
+        let mut client = self.client();
+        self.call("Health", limit, client.health(HealthRequest {})).await.map(Response::into_inner)
+    }
+
+    /// Opens the three streams of a session, which they name.
     pub(crate) async fn open(&self, session: u64) -> Result<RankStreams, ShardError> {
         let streams = RankStreams::open(self.number, &self.channel, session);
         self.call("a session", self.deadlines.info, streams).await
@@ -72,6 +81,14 @@ impl Rank {
 
     pub(crate) fn step_deadline(&self) -> Duration {
         self.deadlines.step
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn address(&self) -> &ShardAddress {
+        &self.address
     }
 
     fn client(&self) -> ShardClient<Channel> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::error::ShardError;
 use crate::expected::{Expected, RowAsks};
+use crate::hang::Inquiry;
 use crate::proto;
+use crate::rank::Rank;
 use crate::result::StepResult;
 use crate::sampling::Sampling;
 use crate::streams::RankStreams;
@@ -20,8 +23,9 @@ use crate::wire::{check_plan, encode_filter, encode_step, result};
 /// Everything is driven by `next_result`: no task of its own, so nothing outlives the session.
 #[derive(Debug)]
 pub(crate) struct RemoteSession {
-    /// Empty when the session is over.
-    ranks: Vec<RankStreams>,
+    ranks: Arc<[Rank]>,
+    /// By rank; empty when the session is over.
+    streams: Vec<RankStreams>,
     vocab_size: u32,
     /// Of the last message sent.
     sequence: u64,
@@ -31,6 +35,8 @@ pub(crate) struct RemoteSession {
     limit: Duration,
     /// The oldest step's; meaningless without one.
     deadline: Pin<Box<Sleep>>,
+    /// Begun when the deadline has passed; an answer that comes meanwhile is not too late.
+    inquiry: Option<Inquiry>,
     ended: Option<ShardError>,
 }
 
@@ -43,16 +49,19 @@ struct Step {
 }
 
 impl RemoteSession {
-    /// `ranks` in their order. Must be called in a tokio runtime.
-    pub(crate) fn new(ranks: Vec<RankStreams>, vocab_size: u32, limit: Duration) -> Self {
+    /// Both in the order of ranks; at least one. Must be called in a tokio runtime.
+    pub(crate) fn new(ranks: Arc<[Rank]>, streams: Vec<RankStreams>, vocab_size: u32) -> Self {
+        let limit = ranks[0].step_deadline();
         Self {
             ranks,
+            streams,
             vocab_size,
             sequence: 0,
             steps: VecDeque::new(),
             asks: RowAsks::default(),
             limit,
             deadline: Box::pin(sleep(limit)),
+            inquiry: None,
             ended: None,
         }
     }
@@ -63,7 +72,7 @@ impl RemoteSession {
             session.sequence += 1;
             let sequence = session.sequence;
             let message = encode_filter(sequence, rows);
-            session.ranks.iter_mut().try_for_each(|rank| rank.send_filter(sequence, message.clone()))
+            session.streams.iter_mut().try_for_each(|rank| rank.send_filter(sequence, message.clone()))
         })
     }
 
@@ -73,13 +82,13 @@ impl RemoteSession {
             let sequence = session.sequence + 1;
             let (kind, message) = encode_step(sequence, plan, sampling)?;
             session.sequence = sequence;
-            for rank in &mut session.ranks {
+            for rank in &mut session.streams {
                 rank.send_step(kind, sequence, message.clone())?;
             }
             if session.steps.is_empty() {
                 session.restart_deadline();
             }
-            let answers = session.ranks.iter().map(|_| None).collect();
+            let answers = session.streams.iter().map(|_| None).collect();
             session.steps.push_back(Step { sequence, expected: session.asks.expect(plan, sampling), answers });
             Ok(())
         })
@@ -101,7 +110,7 @@ impl RemoteSession {
 
     /// Files every answer that is there. Also notices broken streams when no step is under way.
     fn take_answers(&mut self, cx: &mut Context<'_>) -> Result<(), ShardError> {
-        for (rank, streams) in self.ranks.iter_mut().enumerate() {
+        for (rank, streams) in self.streams.iter_mut().enumerate() {
             while let Poll::Ready(answer) = streams.poll_answer(cx) {
                 file(&mut self.steps, rank, answer?)?;
             }
@@ -109,11 +118,11 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// The oldest step's result if all ranks have answered, also when the session has ended since; its timeout if they
-    /// had the time.
+    /// The oldest step's result if all ranks have answered, also when the session has ended since; who holds it up if
+    /// they had the time.
     fn poll_oldest(&mut self, cx: &mut Context<'_>) -> Poll<Result<StepResult, ShardError>> {
-        let missing = self.steps.front().map(Step::missing);
-        if missing == Some(None)
+        let complete = self.steps.front().map(Step::is_complete);
+        if complete == Some(true)
             && let Some(step) = self.steps.pop_front()
         {
             self.restart_deadline();
@@ -123,13 +132,21 @@ impl RemoteSession {
         if let Some(error) = &self.ended {
             return Poll::Ready(Err(error.clone()));
         }
-        let Some(Some(rank)) = missing else { return Poll::Pending };
-        ready!(self.deadline.as_mut().poll(cx));
-        Poll::Ready(Err(self.end(ShardError::Timeout { rank, call: "a step", limit: self.limit })))
+        let Some(oldest) = self.steps.front() else { return Poll::Pending };
+        let inquiry = match &mut self.inquiry {
+            Some(inquiry) => inquiry,
+            none => {
+                ready!(self.deadline.as_mut().poll(cx));
+                none.insert(Inquiry::begin(oldest.missing(&self.ranks), self.limit))
+            }
+        };
+        let error = ready!(inquiry.poll(cx));
+        Poll::Ready(Err(self.end(error)))
     }
 
     /// A step's time begins when nothing older is under way.
     fn restart_deadline(&mut self) {
+        self.inquiry = None;
         self.deadline.as_mut().reset(Instant::now() + self.limit);
     }
 
@@ -142,15 +159,19 @@ impl RemoteSession {
     }
 
     fn end(&mut self, error: ShardError) -> ShardError {
-        self.ranks.clear(); // the shards see their streams end
+        self.streams.clear(); // the shards see their streams end
         self.ended.get_or_insert(error).clone()
     }
 }
 
 impl Step {
-    /// The first rank that has not answered.
-    fn missing(&self) -> Option<u32> {
-        self.answers.iter().position(Option::is_none).map(|rank| rank as u32)
+    fn is_complete(&self) -> bool {
+        self.answers.iter().all(Option::is_some)
+    }
+
+    /// Those of `ranks` that have not answered.
+    fn missing(&self, ranks: &[Rank]) -> Vec<Rank> {
+        ranks.iter().zip(&self.answers).filter(|(_, answer)| answer.is_none()).map(|(rank, _)| rank.clone()).collect()
     }
 }
 

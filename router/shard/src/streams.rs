@@ -1,7 +1,8 @@
 //! One rank's three streams, and whether its answers keep the order.
 
 use std::collections::VecDeque;
-use std::task::{Context, Poll, ready};
+use std::error::Error;
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -112,7 +113,7 @@ impl<T: Message + Default + Sequenced + 'static> Lane<T> {
             Err(TrySendError::Full(_)) => {
                 Err(Fault::Protocol(format!("it has not read the last {} {} messages", self.awaited.len(), self.name)))
             }
-            Err(TrySendError::Closed(_)) => Err(Fault::Ended(format!("its {} stream is closed", self.name))),
+            Err(TrySendError::Closed(_)) => Err(self.why_closed()),
         }
     }
 
@@ -120,9 +121,17 @@ impl<T: Message + Default + Sequenced + 'static> Lane<T> {
         let name = self.name;
         Poll::Ready(match ready!(self.answers.poll_next_unpin(cx)) {
             Some(Ok(answer)) => self.in_order(answer),
-            Some(Err(status)) => Err(Fault::Ended(format!("its {name} stream broke: {}", status_text(&status)))),
+            Some(Err(status)) => Err(Fault::of_status(name, &status)),
             None => Err(Fault::Ended(format!("it closed its {name} stream"))),
         })
+    }
+
+    /// What ended the stream is the last of its answers.
+    fn why_closed(&mut self) -> Fault {
+        match self.poll_answer(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(fault)) => fault,
+            Poll::Ready(Ok(_)) | Poll::Pending => Fault::Ended(format!("it reads no more of its {} stream", self.name)),
+        }
     }
 
     fn in_order(&mut self, answer: T) -> Result<T, Fault> {
@@ -156,13 +165,26 @@ impl Sequenced for proto::FilterDone {
 
 /// What went wrong on a stream, before the rank's name is put to it.
 enum Fault {
+    /// Nobody is at the other end any more.
+    Gone,
     Ended(String),
     Protocol(String),
 }
 
 impl Fault {
+    /// A status that the transport made says that nobody is there; what it says of frames and sockets helps nobody who
+    /// waits for an answer.
+    fn of_status(name: &'static str, status: &Status) -> Self {
+        if status.source().is_some() {
+            tracing::debug!("the {name} stream broke: {}", status_text(status));
+            return Self::Gone;
+        }
+        Self::Ended(format!("its {name} stream broke: {}", status_text(status)))
+    }
+
     fn of(self, rank: u32) -> ShardError {
         match self {
+            Self::Gone => ShardError::Gone { rank },
             Self::Ended(reason) => ShardError::SessionEnded { rank, reason },
             Self::Protocol(reason) => ShardError::Protocol { rank, reason },
         }

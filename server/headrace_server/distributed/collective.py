@@ -25,11 +25,12 @@ class Act(IntEnum):
 class Collective(Protocol):
     """The ranks of one model. Used on the model thread alone.
 
-    Raises LostRank when another rank is gone or does not come.
+    Where another rank is gone, nothing here returns: the process ends.
     """
 
     rank: int
     world_size: int
+    waits: bool  # for other ranks, now; read by any thread
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The sum of all ranks' x, on every rank. x may be overwritten."""
@@ -61,6 +62,7 @@ class Alone:
 
     rank = 0
     world_size = 1
+    waits = False
 
     def all_reduce(self, x: Tensor) -> Tensor:
         return x

@@ -37,6 +37,7 @@ class ProcessGroup:
         self.rank = rank
         self.world_size = world_size
         self._lifeline = lifeline
+        self.waits = False
         with _others_may_be_gone():
             self._hosts = _gloo(rank, world_size, store, lifeline.address)
             self._devices = self._hosts if device.type == "cpu" else _nccl(rank, world_size, store, device)
@@ -46,7 +47,7 @@ class ProcessGroup:
         self._one_shot: OneShotSum | None = one_shot if all_have_it else None
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        with _others_may_be_gone():
+        with self._together():
             if self._in_order:
                 return self._sum_in_order(x)
             if self._one_shot is not None and self._one_shot.takes(x):
@@ -56,25 +57,25 @@ class ProcessGroup:
 
     def gather(self, x: Tensor) -> list[Tensor] | None:
         parts = [torch.empty_like(x) for _ in range(self.world_size)] if self.rank == 0 else []
-        with _others_may_be_gone():
+        with self._together():
             self._devices.gather(parts, x, 0).wait()
         return parts or None
 
     def broadcast(self, x: Tensor) -> None:
-        with _others_may_be_gone():
+        with self._together():
             self._devices.broadcast(x, 0).wait()
 
     def same(self, mine: tuple[int, ...]) -> bool:
         said = torch.zeros(WORDS, dtype=torch.int64)
         said[: len(mine)] = torch.tensor(mine)
         everyone = [torch.empty_like(said) for _ in range(self.world_size)]
-        with _others_may_be_gone():
+        with self._together():
             self._hosts.allgather(everyone, said).wait()
         return all(torch.equal(said, other) for other in everyone)
 
     def least(self, value: int) -> int:
         least = torch.tensor(value)
-        with _others_may_be_gone():
+        with self._together():
             self._hosts.allreduce(least, dist.ReduceOp.MIN).wait()
         return int(least)
 
@@ -90,6 +91,19 @@ class ProcessGroup:
 
     def give_up(self, error: BaseException) -> None:
         self._lifeline.give_up(error)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """In what all ranks do. It does not return once one of them is gone: nothing that this rank could go on with is
+        left, and the lifeline says who it was."""
+        self.waits = True
+        try:
+            with _others_may_be_gone():
+                yield
+        except LostRank as error:
+            self._lifeline.give_up(error)
+        finally:
+            self.waits = False
 
 
 def _gloo(rank: int, world_size: int, store: dist.Store, address: str) -> Any:

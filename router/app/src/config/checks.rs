@@ -45,6 +45,17 @@ pub fn idle_quantize(method: Option<Quantize>) -> Option<String> {
     method.and_then(Quantize::idle).map(|why| format!("--quantize has no effect: {why}"))
 }
 
+/// Numbers that are listed and mean nothing there.
+pub fn idle_graphs(rows: Option<&[u32]>, max_batch_size: u32) -> Vec<String> {
+    let rows = rows.unwrap_or_default();
+    let above = rows.iter().filter(|&&rows| rows > max_batch_size).map(|rows| {
+        format!("--cuda-graphs {rows} has no effect: a batch has at most the {max_batch_size} rows of --max-batch-size")
+    });
+    let beside = (rows.len() > 1 && rows.contains(&0))
+        .then(|| "--cuda-graphs 0 has no effect beside other numbers: alone it means no graphs".to_owned());
+    above.chain(beside).collect()
+}
+
 /// Text Generation Inference's defaults: linear if only the factor is given, and a factor of 1.
 pub fn rope(scaling: Option<RopeScaling>, factor: Option<f32>) -> Option<Rope> {
     if scaling.is_none() && factor.is_none() {

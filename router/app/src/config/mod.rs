@@ -28,8 +28,8 @@ pub use what_if::Changes;
 use crate::flags::surface::Secret;
 use crate::flags::variables::Idle;
 use crate::flags::{
-    AttentionBackend, Command, Device, Dtype, FakeFlags, Flags, ModelFlags, Origins, Quantize, RopeScaling,
-    RouterFlags, SchedulingFlags, ServeFlags, ShardFlags, WarmFlags,
+    AttentionBackend, Command, ComputeFlags, Device, Dtype, FakeFlags, Flags, ModelFlags, Origins, Quantize,
+    RopeScaling, RouterFlags, SchedulingFlags, ServeFlags, ShardFlags, WarmFlags,
 };
 
 /// What a command runs with.
@@ -46,7 +46,8 @@ pub enum Config {
 #[derive(Debug)]
 pub struct WarmConfig {
     pub model: ModelSource,
-    pub shard: ShardConfig,
+    pub compute: ComputeConfig,
+    pub ranks: u32,
     pub targets: Vec<String>,
 }
 
@@ -55,6 +56,7 @@ pub struct WarmConfig {
 pub struct ServeConfig {
     pub model: ModelSource,
     pub shard: ShardConfig,
+    pub compute: ComputeConfig,
     pub service: ServiceConfig,
 }
 
@@ -68,7 +70,26 @@ pub struct ModelSource {
     pub hub_token: Option<Secret>,
 }
 
-/// How the shards' processes are started. `None`: the shard's own default.
+/// How the model is computed. `None`: the shard's own default.
+#[derive(Debug)]
+pub struct ComputeConfig {
+    pub python: Option<PathBuf>,
+    pub dtype: Dtype,
+    /// `None`: weights have the type `dtype`.
+    pub quantize: Option<&'static str>,
+    /// `None`: cached keys and values have the type `dtype`.
+    pub kv_cache_dtype: Option<&'static str>,
+    pub attention_backend: AttentionBackend,
+    /// A sequence's bits depend on its own tokens only.
+    pub batch_invariant: bool,
+    pub block_size: Option<Tokens>,
+    /// Where compiled kernels are kept.
+    pub kernel_cache: Option<PathBuf>,
+    /// Stretches the positions instead of what config.json says.
+    pub rope: Option<Rope>,
+}
+
+/// How the shards' processes are started.
 #[derive(Debug)]
 pub struct ShardConfig {
     /// That hold the model together; at least one.
@@ -77,27 +98,13 @@ pub struct ShardConfig {
     pub master_addr: String,
     /// `None`: any free one.
     pub master_port: Option<u16>,
-    pub python: Option<PathBuf>,
-    pub dtype: Dtype,
-    /// `None`: weights have the type `dtype`.
-    pub quantize: Option<&'static str>,
-    /// `None`: cached keys and values have the type `dtype`.
-    pub kv_cache_dtype: Option<&'static str>,
     pub device: Device,
-    pub attention_backend: AttentionBackend,
-    /// A sequence's bits depend on its own tokens only.
-    pub batch_invariant: bool,
-    pub block_size: Option<Tokens>,
     /// Of all ranks together.
     pub num_threads: u32,
     /// Of a GPU, for everything together.
     pub memory_fraction: f32,
     /// Rows of the decode steps that are recorded; `None`: the shard's choice.
     pub cuda_graphs: Option<Vec<u32>>,
-    /// Where compiled kernels are kept; `None`: the shard package's default.
-    pub kernel_cache: Option<PathBuf>,
-    /// Stretches the positions instead of what config.json says.
-    pub rope: Option<Rope>,
     /// Prefix of the socket's path; `None`: a fresh private directory.
     pub uds_prefix: Option<PathBuf>,
 }
@@ -243,10 +250,9 @@ fn check_serve(
     let mut warnings = checks::foreign(&flags.foreign.given)?;
     warnings.extend(checks::idle_variables(idle));
     warnings.extend(checks::idle_revision(&flags.model.model_id, flags.model.revision.as_deref()));
-    warnings.extend(checks::idle_quantize(flags.shard.quantize));
-    let ShardFlags { num_shard, sharded, device, .. } = flags.shard;
-    let ranks = ranks::settle(num_shard, sharded, device, || ranks::count_gpus(visible_gpus))?;
-    let (model, shard) = model_and_shard(flags.model, flags.shard, ranks)?;
+    warnings.extend(checks::idle_quantize(flags.compute.quantize));
+    let (model, compute) = model_and_compute(flags.model, flags.compute)?;
+    let shard = shard(flags.shard, visible_gpus)?;
     let scheduling = checks::settle(flags.scheduling, &flags.opposite, origins)?;
     let service = ServiceFlags {
         limits: flags.limits,
@@ -257,28 +263,21 @@ fn check_serve(
         telemetry: flags.telemetry,
         process: flags.process,
     };
-    let service = checks::service(service, warnings)?;
-    Ok(ServeConfig { model, shard, service })
+    let mut service = checks::service(service, warnings)?;
+    service.warnings.extend(checks::idle_graphs(shard.cuda_graphs.as_deref(), service.batching.max_batch_size));
+    Ok(ServeConfig { model, shard, compute, service })
 }
 
 fn check_warm(flags: WarmFlags) -> Result<WarmConfig, ConfigError> {
-    let ranks = flags.shard.num_shard.unwrap_or(1);
-    checks::at_least_one("--num-shard", Some(ranks))?;
-    let (model, shard) = model_and_shard(flags.model, flags.shard, ranks)?;
-    Ok(WarmConfig { model, shard, targets: flags.target })
+    checks::at_least_one("--num-shard", Some(flags.num_shard))?;
+    let (model, compute) = model_and_compute(flags.model, flags.compute)?;
+    Ok(WarmConfig { model, compute, ranks: flags.num_shard, targets: flags.target })
 }
 
-fn model_and_shard(
-    model: ModelFlags,
-    shard: ShardFlags,
-    ranks: u32,
-) -> Result<(ModelSource, ShardConfig), ConfigError> {
+fn model_and_compute(model: ModelFlags, compute: ComputeFlags) -> Result<(ModelSource, ComputeConfig), ConfigError> {
     checks::model_exists(&model.model_id)?;
-    checks::at_least_one("--block-size", shard.block_size)?;
-    checks::threads(shard.num_threads)?;
-    checks::file_exists("--python", shard.python.as_deref())?;
-    checks::socket_path_fits(shard.shard_uds_path.as_deref())?;
-    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    checks::at_least_one("--block-size", compute.block_size)?;
+    checks::file_exists("--python", compute.python.as_deref())?;
     let kernel_cache = model.cache_dir.as_ref().map(|directory| directory.join("kernels"));
     let model = ModelSource {
         model_id: model.model_id,
@@ -287,26 +286,34 @@ fn model_and_shard(
         hub_cache: model.huggingface_hub_cache,
         hub_token: model.hf_token,
     };
-    let shard = ShardConfig {
-        ranks,
-        master_addr: shard.master_addr,
-        master_port: shard.master_port,
-        python: shard.python,
-        dtype: shard.dtype,
-        quantize: shard.quantize.and_then(Quantize::name),
-        kv_cache_dtype: shard.kv_cache_dtype.name(),
-        device: shard.device,
-        attention_backend: shard.attention_backend,
-        batch_invariant: shard.batch_invariant,
-        block_size: shard.block_size.map(Tokens),
-        num_threads: shard.num_threads.unwrap_or_else(cores),
-        memory_fraction: shard.cuda_memory_fraction,
-        cuda_graphs: shard.cuda_graphs,
+    let compute = ComputeConfig {
+        python: compute.python,
+        dtype: compute.dtype,
+        quantize: compute.quantize.and_then(Quantize::name),
+        kv_cache_dtype: compute.kv_cache_dtype.name(),
+        attention_backend: compute.attention_backend,
+        batch_invariant: compute.batch_invariant,
+        block_size: compute.block_size.map(Tokens),
         kernel_cache,
-        rope: checks::rope(shard.rope_scaling, shard.rope_factor),
-        uds_prefix: shard.shard_uds_path,
+        rope: checks::rope(compute.rope_scaling, compute.rope_factor),
     };
-    Ok((model, shard))
+    Ok((model, compute))
+}
+
+fn shard(flags: ShardFlags, visible_gpus: Option<&str>) -> Result<ShardConfig, ConfigError> {
+    checks::threads(flags.num_threads)?;
+    checks::socket_path_fits(flags.shard_uds_path.as_deref())?;
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Ok(ShardConfig {
+        ranks: ranks::settle(flags.num_shard, flags.sharded, flags.device, || ranks::count_gpus(visible_gpus))?,
+        master_addr: flags.master_addr,
+        master_port: flags.master_port,
+        device: flags.device,
+        num_threads: flags.num_threads.unwrap_or_else(cores),
+        memory_fraction: flags.cuda_memory_fraction,
+        cuda_graphs: flags.cuda_graphs,
+        uds_prefix: flags.shard_uds_path,
+    })
 }
 
 fn check_router(flags: RouterFlags, origins: &Origins, idle: &[Idle]) -> Result<RouterConfig, ConfigError> {

@@ -108,9 +108,9 @@ fn a_socket_path_leaves_room_for_the_rank() {
 
 #[test]
 fn without_flags_the_defaults_of_the_design_hold() {
-    let ServeConfig { model, shard, service } = serve("");
+    let ServeConfig { model, shard, compute, service } = serve("");
     assert_eq!((model.model_id.as_str(), model.revision), ("embedded", None));
-    assert_eq!((shard.dtype, shard.device, shard.block_size), (Dtype::Auto, Device::Auto, None));
+    assert_eq!((compute.dtype, shard.device, compute.block_size), (Dtype::Auto, Device::Auto, None));
     assert!(shard.num_threads >= 1);
     let limits = service.limits;
     assert_eq!((limits.max_concurrent_requests, limits.max_best_of), (128, 2));
@@ -161,6 +161,17 @@ fn a_flag_that_asks_for_what_is_done_anyway_is_no_warning() {
 }
 
 #[test]
+fn numbers_of_graph_rows_that_mean_nothing_are_a_warning_each() {
+    for words in ["--cuda-graphs 0", "--cuda-graphs 4,1,4,8 --max-batch-size 8", ""] {
+        assert_eq!(serve(words).service.warnings, Vec::<String>::new(), "{words}");
+    }
+    let warnings = serve("--cuda-graphs 0,4,16 --max-batch-size 8").service.warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("--cuda-graphs 16 has no effect"), "{warnings:?}");
+    assert!(warnings[1].starts_with("--cuda-graphs 0 has no effect beside"), "{warnings:?}");
+}
+
+#[test]
 fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
     for (word, name) in [
         ("int8", Some("int8")),
@@ -172,12 +183,12 @@ fn the_shard_quantizes_by_our_methods_and_other_servers_are_a_warning() {
         ("none", None),
     ] {
         let config = serve(&format!("--quantize {word}"));
-        assert_eq!((config.shard.quantize, config.service.warnings.len()), (name, 0), "{word}");
+        assert_eq!((config.compute.quantize, config.service.warnings.len()), (name, 0), "{word}");
     }
     let others = ["bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4", "eetq"];
     for word in others.into_iter().chain(["exl2", "marlin"]) {
         let config = serve(&format!("--quantize {word}"));
-        assert_eq!(config.shard.quantize, None, "{word}");
+        assert_eq!(config.compute.quantize, None, "{word}");
         let [warning] = &config.service.warnings[..] else { panic!("{word}: {:?}", config.service.warnings) };
         assert!(warning.starts_with("--quantize has no effect: "), "{warning}");
         assert!(
@@ -192,9 +203,9 @@ fn the_cache_has_the_type_that_is_asked_for_by_any_of_its_names() {
     let names = [("auto", None), ("int8", Some("int8")), ("fp8_e5m2", Some("fp8_e5m2"))];
     let e4m3 = ["fp8_e4m3fn", "fp8_e4m3", "fp8"].map(|word| (word, Some("fp8_e4m3fn")));
     for (word, name) in names.into_iter().chain(e4m3) {
-        assert_eq!(serve(&format!("--kv-cache-dtype {word}")).shard.kv_cache_dtype, name, "{word}");
+        assert_eq!(serve(&format!("--kv-cache-dtype {word}")).compute.kv_cache_dtype, name, "{word}");
     }
-    assert_eq!(serve("").shard.kv_cache_dtype, None);
+    assert_eq!(serve("").compute.kv_cache_dtype, None);
 }
 
 #[test]
@@ -212,9 +223,9 @@ fn vllms_names_are_those_of_the_same_knobs() {
     let words = "org/model --max-num-seqs 8 --max-model-len 4k --gpu-memory-utilization 0.8 --block-size 16 \
                  --host 127.0.0.1 --dtype half --scheduling-policy priority --max-logprobs 7 --download-dir /hub \
                  --no-enable-prefix-caching --served-model-name a b";
-    let ServeConfig { model, shard, service } = serve(words);
+    let ServeConfig { model, shard, compute, service } = serve(words);
     assert_eq!((model.model_id.as_str(), model.hub_cache), ("org/model", Some("/hub".into())));
-    assert_eq!((shard.dtype, shard.memory_fraction, shard.block_size), (Dtype::Float16, 0.8, Some(Tokens(16))));
+    assert_eq!((compute.dtype, shard.memory_fraction, compute.block_size), (Dtype::Float16, 0.8, Some(Tokens(16))));
     assert_eq!((service.batching.max_batch_size, service.limits.max_total_tokens), (8, Some(Tokens(4000))));
     assert_eq!((service.limits.max_top_n_tokens, service.http.address), (Some(7), IpAddr::from([127, 0, 0, 1])));
     assert_eq!(service.http.served_model_names, ["a", "b"]);
@@ -237,7 +248,7 @@ fn vllms_budget_of_a_step_leaves_a_token_for_each_row() {
 
 #[test]
 fn positions_are_stretched_as_text_generation_inference_did() {
-    let rope = |words: &str| serve(words).shard.rope.map(|rope| (rope.scaling, rope.factor));
+    let rope = |words: &str| serve(words).compute.rope.map(|rope| (rope.scaling, rope.factor));
     assert_eq!(rope(""), None);
     assert_eq!(rope("--rope-scaling dynamic"), Some((RopeScaling::Dynamic, 1.0)));
     assert_eq!(rope("--rope-factor 2.5"), Some((RopeScaling::Linear, 2.5)));

@@ -40,7 +40,9 @@ pub use origins::{Origin, Origins, Setting};
 use program::Program;
 pub use router::{FakeFlags, RouterFlags};
 pub use scheduling::SchedulingFlags;
-pub use serve::{AttentionBackend, Device, Dtype, ModelFlags, Quantize, RopeScaling, ServeFlags, ShardFlags};
+pub use serve::{
+    AttentionBackend, ComputeFlags, Device, Dtype, ModelFlags, Quantize, RopeScaling, ServeFlags, ShardFlags,
+};
 pub use shared::{BatchingFlags, HttpFlags, LimitFlags, MemoryFlags, ProcessFlags};
 pub use simulate::SimulateFlags;
 pub use surface::SurfaceFlags;

@@ -18,6 +18,8 @@ pub struct ServeFlags {
     #[command(flatten)]
     pub shard: ShardFlags,
     #[command(flatten)]
+    pub compute: ComputeFlags,
+    #[command(flatten)]
     pub limits: LimitFlags,
     #[command(flatten)]
     pub batching: BatchingFlags,
@@ -52,7 +54,8 @@ pub struct ModelFlags {
     /// Commit or branch of a hub id. Default: its main branch.
     #[arg(long, env, value_name = "REVISION")]
     pub revision: Option<String>,
-    /// Where converted models are kept (HEADRACE_CACHE). Default: ~/.cache/headrace.
+    /// Where converted models are kept and, in its folder `kernels`, compiled GPU kernels (HEADRACE_CACHE). Default:
+    /// ~/.cache/headrace, but for kernels what TRITON_CACHE_DIR says if that is set.
     #[arg(long, env = "HEADRACE_CACHE", value_name = "DIRECTORY")]
     pub cache_dir: Option<PathBuf>,
     /// Where hub files are kept. Default: the hub client's own place.
@@ -64,7 +67,51 @@ pub struct ModelFlags {
     pub hf_token: Option<Secret>,
 }
 
-/// How the model is computed.
+/// How the model is computed, and by which interpreter.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shard")]
+pub struct ComputeFlags {
+    /// Type of weights and KV cache; `auto` is bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
+    #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
+    pub dtype: Dtype,
+    /// Keep the weights of linear layers in fewer bits, which are read faster, and answer a little less exactly. On a
+    /// CPU: `int8` in 8.5 bits each, `int4` in 4.5 to 5; a GGUF's blocks of as many bits are used as they are. On a GPU:
+    /// `int8` and `fp8` in 8. `gptq`, `awq`, `compressed-tensors` and also `fp8` are what a checkpoint is already; its
+    /// config.json says so too. Default: as the checkpoint is; plain weights have the type of --dtype.
+    #[arg(long, env, value_enum, value_name = "METHOD")]
+    pub quantize: Option<Quantize>,
+    /// Type of cached keys and values; `auto` is that of --dtype. 8 bits take about half of the memory of bfloat16, so the
+    /// pool holds twice as many tokens and long contexts are read faster, for a little less exactness: `int8` on a CPU,
+    /// `fp8_e4m3fn` and `fp8_e5m2` on a GPU. A CPU that is asked for one of the latter takes int8.
+    #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
+    pub kv_cache_dtype: KvCacheDtype,
+    /// Who computes attention; `auto` takes the fastest that is installed: on a GPU `fa3`, else `flashinfer`, else
+    /// `triton`, on a CPU the C++ kernels. One that is named and can't compute here ends the start.
+    #[arg(long, env, value_enum, value_name = "BACKEND", default_value = "auto")]
+    pub attention_backend: AttentionBackend,
+    /// A request's answer does not change with who else is served: sums are taken in one order, whatever the number of
+    /// rows. On a GPU that is slower: our own products and attention instead of libraries', and `triton` for
+    /// --attention-backend. A CPU always computes so.
+    #[arg(long, env, value_parser = BoolishValueParser::new())]
+    pub batch_invariant: bool,
+    /// Tokens of one KV block. Small ones waste less at the end of a sequence, large ones make shorter tables. Default:
+    /// the attention backend's choice.
+    #[arg(long, env, value_name = "TOKENS")]
+    pub block_size: Option<u32>,
+    /// Stretch the model's positions by --rope-factor, whatever its config.json says. Default: as config.json says;
+    /// linear if --rope-factor is given.
+    #[arg(long, env, value_enum, value_name = "KIND")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// How many times the trained positions a sequence may have. Default: 1.
+    #[arg(long, env, value_name = "TIMES", value_parser = factor)]
+    pub rope_factor: Option<f32>,
+    /// Python interpreter that has headrace_server. Default: the one beside this binary, else the checkout's
+    /// .venv/bin/python, else python3 on PATH.
+    #[arg(long, env = "HEADRACE_PYTHON", value_name = "PATH")]
+    pub python: Option<PathBuf>,
+}
+
+/// The processes that compute it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Shard")]
 pub struct ShardFlags {
@@ -82,59 +129,23 @@ pub struct ShardFlags {
     /// Port at which they meet. Default: a free one.
     #[arg(long, env, value_name = "PORT", hide_short_help = true)]
     pub master_port: Option<u16>,
-    /// Type of weights and KV cache; `auto` is bfloat16 on a GPU and on a CPU with AVX512-BF16 or AMX, else float32.
-    #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
-    pub dtype: Dtype,
-    /// Keep the weights of linear layers in fewer bits, which are read faster, and answer a little less exactly. On a
-    /// CPU: `int8` in 8.5 bits each, `int4` in 4.5 to 5; a GGUF's blocks of as many bits are used as they are. On a GPU:
-    /// `int8` and `fp8` in 8. `gptq`, `awq`, `compressed-tensors` and also `fp8` are what a checkpoint is already; its
-    /// config.json says so too. Default: as the checkpoint is; plain weights have the type of --dtype.
-    #[arg(long, env, value_enum, value_name = "METHOD")]
-    pub quantize: Option<Quantize>,
-    /// Type of cached keys and values; `auto` is that of --dtype. 8 bits take about half of the memory of bfloat16, so the
-    /// pool holds twice as many tokens and long contexts are read faster, for a little less exactness: `int8` on a CPU,
-    /// `fp8_e4m3fn` and `fp8_e5m2` on a GPU. A CPU that is asked for one of the latter takes int8.
-    #[arg(long, env, value_enum, value_name = "TYPE", default_value = "auto")]
-    pub kv_cache_dtype: KvCacheDtype,
     /// Where to compute; `auto` takes a GPU when there is one.
     #[arg(long, env, value_enum, default_value = "auto")]
     pub device: Device,
-    /// Who computes attention; `auto` takes the fastest that is installed: on a GPU `fa3`, else `flashinfer`, else
-    /// `triton`, on a CPU the C++ kernels. One that is named and can't compute here ends the start.
-    #[arg(long, env, value_enum, value_name = "BACKEND", default_value = "auto")]
-    pub attention_backend: AttentionBackend,
-    /// A request's answer does not change with who else is served: sums are taken in one order, whatever the number of
-    /// rows. On a GPU that is slower: our own products and attention instead of libraries', and `triton` for
-    /// --attention-backend. A CPU always computes so.
-    #[arg(long, env, value_parser = BoolishValueParser::new())]
-    pub batch_invariant: bool,
-    /// Tokens of one KV block. Small ones waste less at the end of a sequence, large ones make shorter tables. Default:
-    /// the attention backend's choice.
-    #[arg(long, env, value_name = "TOKENS")]
-    pub block_size: Option<u32>,
     /// Share of a GPU's memory that weights, KV cache and computation may take together, above 0 to 1. Has no effect on a
     /// CPU, where --max-batch-total-tokens sizes the KV pool.
     #[arg(long, visible_alias = "gpu-memory-utilization", env, value_name = "SHARE", default_value = "1",
           value_parser = share)]
     pub cuda_memory_fraction: f32,
     /// Numbers of rows, separated by commas: decode steps of so many are recorded as CUDA graphs, which start at once,
-    /// and smaller ones are padded to them. 0: none is. Default: what suits --max-batch-size. Has no effect on a CPU.
+    /// and smaller ones are padded to them. 0 alone: none is. Their order does not matter, and one that comes twice, is 0
+    /// beside others or is above --max-batch-size counts for nothing. Default: what suits --max-batch-size. Has no effect on
+    /// a CPU.
     #[arg(long, env, value_name = "ROWS", value_delimiter = ',')]
     pub cuda_graphs: Option<Vec<u32>>,
-    /// Stretch the model's positions by --rope-factor, whatever its config.json says. Default: as config.json says;
-    /// linear if --rope-factor is given.
-    #[arg(long, env, value_enum, value_name = "KIND")]
-    pub rope_scaling: Option<RopeScaling>,
-    /// How many times the trained positions a sequence may have. Default: 1.
-    #[arg(long, env, value_name = "TIMES", value_parser = factor)]
-    pub rope_factor: Option<f32>,
     /// CPU threads of all shards together. OMP_NUM_THREADS is read too. Default: all cores.
     #[arg(long, env, value_name = "THREADS")]
     pub num_threads: Option<u32>,
-    /// Python interpreter that has headrace_server. Default: the one beside this binary, else the checkout's
-    /// .venv/bin/python, else python3 on PATH.
-    #[arg(long, env = "HEADRACE_PYTHON", value_name = "PATH")]
-    pub python: Option<PathBuf>,
     /// Prefix of the shards' Unix sockets; the rank is added (`PREFIX-0`). Default: a fresh private directory.
     #[arg(long, env, value_name = "PREFIX")]
     pub shard_uds_path: Option<PathBuf>,

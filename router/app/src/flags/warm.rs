@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::serve::{ModelFlags, ShardFlags};
+use super::serve::{ComputeFlags, ModelFlags};
 
 #[derive(Debug, Args)]
 pub struct WarmFlags {
@@ -19,6 +19,16 @@ pub struct WarmFlags {
         help_heading = "Chip"
     )]
     pub target: Vec<String>,
+    /// Processes that the model is split over; each has kernels of its sizes.
+    #[arg(
+        long,
+        visible_alias = "tensor-parallel-size",
+        env,
+        value_name = "SHARDS",
+        default_value_t = 1,
+        help_heading = "Shard"
+    )]
+    pub num_shard: u32,
     #[command(flatten)]
-    pub shard: ShardFlags,
+    pub compute: ComputeFlags,
 }

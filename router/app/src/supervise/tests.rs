@@ -155,50 +155,56 @@ fn the_shard_is_told_what_was_configured_and_nothing_else() {
         ranks: 1,
         master_addr: "127.0.0.1".to_owned(),
         master_port: None,
+        memory_fraction: 1.0,
+        cuda_graphs: None,
+        device: Device::Auto,
+        num_threads: 2,
+        uds_prefix: None,
+    };
+    let mut compute = ComputeConfig {
         python: None,
         dtype: Dtype::Auto,
         quantize: None,
         kv_cache_dtype: None,
-        memory_fraction: 1.0,
-        cuda_graphs: None,
-        kernel_cache: None,
-        rope: None,
-        device: Device::Auto,
         attention_backend: AttentionBackend::Auto,
         batch_invariant: false,
         block_size: None,
-        num_threads: 2,
-        uds_prefix: None,
+        kernel_cache: None,
+        rope: None,
     };
-    let words = |config: &ShardConfig| {
+    let words = |config: &ShardConfig, compute: &ComputeConfig| {
         let place = Place { rank: 0, socket: Path::new("/s-0"), port: (config.ranks > 1).then_some(7000) };
-        let args = shard_arguments(config, Path::new("/m"), place);
+        let args = shard_arguments(config, compute, Path::new("/m"), place);
         args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     };
     let start = "-m headrace_server serve --model-dir /m --uds-path /s-0 --rank 0 --world-size 1 --device auto \
                  --num-threads 2 --parent-pid ";
-    assert!(words(&config).starts_with(start), "{}", words(&config));
-    assert!(!words(&config).contains("--dtype"));
-    assert!(!words(&config).contains("--quantize"));
-    assert!(!words(&config).contains("--attention-backend"));
-    assert!(!words(&config).contains("--kv-cache-dtype"));
-    assert!(!words(&config).contains("--batch-invariant"));
-    assert!(words(&config).contains(" --uds-owner launcher "), "the directory is ours: {}", words(&config));
-    config.dtype = Dtype::Bfloat16;
-    config.attention_backend = AttentionBackend::FlashInfer;
-    config.quantize = Some("int8");
-    config.kv_cache_dtype = Some("int8");
-    config.batch_invariant = true;
-    config.block_size = Some(headrace_scheduler::Tokens(16));
+    assert!(words(&config, &compute).starts_with(start), "{}", words(&config, &compute));
+    assert!(!words(&config, &compute).contains("--dtype"));
+    assert!(!words(&config, &compute).contains("--quantize"));
+    assert!(!words(&config, &compute).contains("--attention-backend"));
+    assert!(!words(&config, &compute).contains("--kv-cache-dtype"));
+    assert!(!words(&config, &compute).contains("--batch-invariant"));
+    assert!(
+        words(&config, &compute).contains(" --uds-owner launcher "),
+        "the directory is ours: {}",
+        words(&config, &compute)
+    );
+    compute.dtype = Dtype::Bfloat16;
+    compute.attention_backend = AttentionBackend::FlashInfer;
+    compute.quantize = Some("int8");
+    compute.kv_cache_dtype = Some("int8");
+    compute.batch_invariant = true;
+    compute.block_size = Some(headrace_scheduler::Tokens(16));
     config.uds_prefix = Some("/s".into());
     config.memory_fraction = 0.5;
     config.cuda_graphs = Some(vec![1, 8]);
-    config.rope = Some(Rope { scaling: RopeScaling::Dynamic, factor: 2.0 });
-    let end = "--uds-owner user --dtype bfloat16 --quantize int8 --kv-cache-dtype int8 --cuda-memory-fraction 0.5 \
-               --cuda-graphs 1,8 --rope-scaling dynamic --rope-factor 2 --attention-backend flashinfer --block-size 16 \
+    compute.rope = Some(Rope { scaling: RopeScaling::Dynamic, factor: 2.0 });
+    let end = "--uds-owner user --cuda-memory-fraction 0.5 --cuda-graphs 1,8 --dtype bfloat16 --quantize int8 \
+               --kv-cache-dtype int8 --rope-scaling dynamic --rope-factor 2 --attention-backend flashinfer --block-size 16 \
                --batch-invariant --json-output";
-    assert!(words(&config).ends_with(end), "{}", words(&config));
+    assert!(words(&config, &compute).ends_with(end), "{}", words(&config, &compute));
     config.ranks = 4;
     let meeting = "--world-size 4 --master-addr 127.0.0.1 --master-port 7000 --device auto --num-threads 1 ";
-    assert!(words(&config).contains(meeting), "{}", words(&config));
+    assert!(words(&config, &compute).contains(meeting), "{}", words(&config, &compute));
 }

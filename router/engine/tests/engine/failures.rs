@@ -129,10 +129,11 @@ async fn without_recovery_the_death_of_the_shard_fails_everybody_and_stops_the_e
         assert!(matches!(&said.error, Some(GenerationError::ShardDied(why)) if why.contains("rank 0")), "{said:?}");
     }
     let EngineStopped::ShardDied(why) = world.task.await else { panic!("the shard died") };
+    let why = why.to_string();
     assert!(why.contains("rank 0"), "{why}");
     assert_eq!(world.engine.state(), EngineState::Dead(why.clone()));
     let refused = world.engine.generate(request("late", 5)).await.expect_err("dead");
-    assert_eq!(refused.to_string(), format!("the shard died: {why}"));
+    assert!(refused.to_string().starts_with(&format!("the shard died: {why}; the request cannot")), "{refused}");
     world.engine.idle().await;
 }
 

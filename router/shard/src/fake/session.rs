@@ -107,7 +107,7 @@ impl FakeSession {
         if !stalled && oldest.ready <= now.min(deadline) {
             return self.under_way.pop_front().map(|step| Ok(step.result));
         }
-        (deadline <= now).then(|| Err(self.end(ShardError::Timeout { rank: 0, call: "a step", limit: self.limit })))
+        (deadline <= now).then(|| Err(self.end(ShardError::Hung { ranks: vec![0], silent: false, limit: self.limit })))
     }
 
     /// When the oldest step has its result or is late; `None` when there is none.

@@ -66,14 +66,12 @@ async fn no_addresses_are_an_error() {
 #[tokio::test]
 async fn ranks_that_disagree_are_named_with_both_values() {
     type Change = fn(&mut headrace_shard::proto::InfoResponse);
-    let changes: [(Change, [&str; 3]); 7] = [
+    let changes: [(Change, [&str; 3]); 5] = [
         (|info| info.dtype = "float32".into(), ["dtype", "float32", "bfloat16"]),
         (|info| info.model_type = "qwen3".into(), ["model_type", "qwen3", "llama"]),
         (|info| info.block_size = 16, ["block_size", "16", "32"]),
         (|info| info.vocab_size = 999, ["vocab_size", "999", "1000"]),
         (|info| info.version = "2.0".into(), ["version", "2.0", "1.0"]),
-        (|info| info.world_size = 4, ["world_size", "4", "3"]),
-        (|info| info.rank = 1, ["rank", "1", "2"]),
     ];
     let (shards, logical) = connected(3).await;
     for (change, words) in changes {
@@ -85,6 +83,41 @@ async fn ranks_that_disagree_are_named_with_both_values() {
         shards[2].settings.change(|unary| unary.info = info(2, 3));
     }
     assert_eq!(logical.facts().await.unwrap().ranks, 3);
+}
+
+/// What is said of ranks at a, b, … that say (rank, world size) of themselves.
+async fn complaint(says: &[(u32, u32)]) -> String {
+    let shards: Vec<_> = says.iter().map(|&(rank, world_size)| TestShard::on_unix(info(rank, world_size))).collect();
+    let logical = connect_to(&shards).await.unwrap();
+    let said = logical.facts().await.unwrap_err().to_string();
+    assert!(logical.open_session().await.is_err());
+    shards
+        .iter()
+        .zip('a'..)
+        .fold(said, |said, (shard, letter)| said.replace(&shard.address.to_string(), &letter.to_string()))
+}
+
+#[tokio::test]
+async fn addresses_in_another_order_are_told_theirs() {
+    assert_eq!(
+        complaint(&[(2, 3), (0, 3), (1, 3)]).await,
+        "--shards must name every rank of one model once, in rank order, but a is rank 2 of 3 and b is rank 0 of 3 and c \
+         is rank 1 of 3; write --shards b,c,a"
+    );
+}
+
+#[tokio::test]
+async fn addresses_that_are_not_all_ranks_once_are_told_what_to_change() {
+    for (says, remedy) in [
+        (&[(0, 3), (1, 3)][..], "rank 2 is missing"),
+        (&[(1, 2)], "rank 0 is missing"),
+        (&[(0, 2), (0, 2)], "rank 1 is missing"),
+        (&[(0, 2), (1, 2), (1, 2)], "write --shards a,b"),
+        (&[(0, 2), (1, 3)], "these were started for different models: name those that were started together"),
+    ] {
+        let said = complaint(says).await;
+        assert!(said.ends_with(&format!("; {remedy}")), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -361,7 +361,7 @@ async fn a_shard_that_stalls_past_the_step_deadline_times_out() {
     fake.handle().stall();
     session.send_step(&prefill(1, 0, 1, &[5]), &[Sampling::greedy()]).unwrap();
     let start = Instant::now();
-    assert_eq!(session.next_result().await, Err(ShardError::Timeout { rank: 0, call: "a step", limit }));
+    assert_eq!(session.next_result().await, Err(ShardError::Hung { ranks: vec![0], silent: false, limit }));
     assert_eq!(start.elapsed(), limit);
 }
 

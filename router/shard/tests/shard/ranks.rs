@@ -1,9 +1,12 @@
 //! Several ranks as one worker: same messages, rank 0's answer, and whose fault it is.
 
+use std::time::Duration;
+
 use crate::plans::{decode, prefill};
-use crate::{connect_to, connected, hold_answers, open};
+use crate::{connect_to, connected, deadlines, hold_answers, open};
+use futures::FutureExt;
 use headrace_scheduler::{Epoch, Row};
-use headrace_shard::{Sampling, ShardError, proto};
+use headrace_shard::{Deadlines, LogicalShard, MAX_STEPS_IN_FLIGHT, Sampling, ShardError, proto};
 use tonic::Status;
 
 #[tokio::test]
@@ -95,7 +98,7 @@ async fn the_death_of_rank_2_in_a_step_ends_the_session_with_its_name() {
     shards[2].message().await;
     shards[2].die();
     let error = session.next_result().await.unwrap_err();
-    assert!(matches!(error, ShardError::SessionEnded { rank: 2, .. }), "{error}");
+    assert_eq!(error.to_string(), "rank 2 is gone");
     assert_eq!(session.send_step(&decode(2, &[(0, 4)]), &[]), Err(error.clone()));
     assert_eq!(session.send_filter(&[(Row(0), Epoch(1))]), Err(error));
 }
@@ -105,7 +108,23 @@ async fn the_death_of_an_idle_rank_is_noticed_without_a_step() {
     let (mut shards, mut session) = open(2).await;
     shards[1].die();
     let error = session.next_result().await.unwrap_err();
-    assert!(matches!(error, ShardError::SessionEnded { rank: 1, .. }), "{error}");
+    assert_eq!(error, ShardError::Gone { rank: 1 });
+}
+
+/// Which of the two notices first, the sender or the reader, is chance.
+#[tokio::test]
+async fn a_message_to_a_rank_that_is_gone_fails_with_its_name() {
+    let (mut shards, mut session) = open(2).await;
+    shards[1].die();
+    for step in 1.. {
+        match session.send_step(&decode(step, &[(0, 2)]), &[]) {
+            Ok(()) => shards[0].sample(&[10]).await,
+            Err(error) => return assert_eq!(error, ShardError::Gone { rank: 1 }),
+        }
+        if step as usize == MAX_STEPS_IN_FLIGHT {
+            return assert_eq!(session.next_result().await, Err(ShardError::Gone { rank: 1 }));
+        }
+    }
 }
 
 #[tokio::test]
@@ -118,19 +137,58 @@ async fn a_stream_that_a_rank_breaks_ends_the_session_with_its_words() {
     assert_eq!(error.to_string(), "the session with rank 1 ended: its Filter stream broke: the model thread died");
 }
 
-/// The clock is stopped once the other answers are there, so the deadline passes at once when nothing else can happen.
-#[tokio::test]
-async fn a_rank_that_does_not_answer_in_time_is_named() {
-    let (mut shards, mut session) = open(3).await;
-    session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
-    for rank in [0, 2] {
-        shards[rank].sample(&[10]).await;
+/// A session of 3 ranks, one of which answers a step in time while the others say this of themselves, if anything, when
+/// they are asked.
+async fn overdue(signs: [Option<bool>; 2]) -> ShardError {
+    let (mut shards, _) = connected(3).await;
+    for (shard, waits_for_ranks) in shards[1..].iter().zip(signs) {
+        let health =
+            waits_for_ranks.map(|waits_for_ranks| proto::HealthResponse { waits_for_ranks, ..Default::default() });
+        shard.settings.change(|unary| unary.health = health);
     }
-    shards[1].message().await;
-    hold_answers(&mut session, 2).await;
-    tokio::time::pause();
-    let error = session.next_result().await.unwrap_err();
-    assert_eq!(error.to_string(), "rank 1 did not answer a step within 60s");
+    let addresses: Vec<_> = shards.iter().map(|shard| shard.address.clone()).collect();
+    let hurry = Deadlines { step: Duration::from_millis(1), health: Duration::from_millis(500), ..deadlines() };
+    let logical = LogicalShard::connect(&addresses, hurry).await.unwrap();
+    let mut session = logical.open_session().await.unwrap();
+    session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
+    shards[0].sample(&[10]).await;
+    session.next_result().await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_rank_that_says_nothing_is_the_one_that_hangs() {
+    let error = overdue([Some(false), None]).await;
+    let sentence = "rank 2 did not answer a step within 1ms (--step-timeout), nor whether it is alive";
+    assert_eq!(error.to_string(), sentence);
+}
+
+#[tokio::test]
+async fn a_rank_that_works_while_the_others_wait_is_the_one_that_hangs() {
+    let error = overdue([Some(false), Some(true)]).await;
+    assert_eq!(error.to_string(), "rank 1 did not answer a step within 1ms (--step-timeout)");
+}
+
+#[tokio::test]
+async fn where_nobody_is_known_to_wait_all_that_have_not_answered_are_named() {
+    let error = overdue([Some(false), Some(false)]).await;
+    assert_eq!(error.to_string(), "ranks 1 and 2 did not answer a step within 1ms (--step-timeout)");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_while_ranks_are_asked_is_not_too_late() {
+    let (mut shards, _) = connected(1).await;
+    shards[0].settings.change(|unary| unary.health = None);
+    let hurry = Deadlines { step: Duration::from_millis(1), ..deadlines() };
+    let logical = LogicalShard::connect(&[shards[0].address.clone()], hurry).await.unwrap();
+    let mut session = logical.open_session().await.unwrap();
+    session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
+    let waiting = shards[0].message().await;
+    while !format!("{session:?}").contains("Some(Inquiry") {
+        assert!(session.next_result().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    waiting.answer(waiting.result(&[10]));
+    assert_eq!(session.next_result().await.unwrap().samples[0].token, 10);
 }
 
 #[tokio::test]

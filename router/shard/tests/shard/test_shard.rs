@@ -36,6 +36,8 @@ pub struct Unary {
     pub host_blocks: u32,
     pub swap_us: u64,
     pub warmups: Vec<proto::WarmupRequest>,
+    /// `None`: it never answers.
+    pub health: Option<proto::HealthResponse>,
 }
 
 /// Something came in.
@@ -91,8 +93,9 @@ impl TestShard {
 
     fn start(info: proto::InfoResponse, address: impl FnOnce(&std::path::Path) -> ShardAddress) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings =
-            Settings(Arc::new(Mutex::new(Unary { info, blocks: 100, host_blocks: 0, swap_us: 0, warmups: vec![] })));
+        let health = Some(proto::HealthResponse::default());
+        let unary = Unary { info, blocks: 100, host_blocks: 0, swap_us: 0, warmups: vec![], health };
+        let settings = Settings(Arc::new(Mutex::new(unary)));
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let service = Service { settings: settings.clone(), arrived };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -285,7 +288,11 @@ impl Shard for Service {
     }
 
     async fn health(&self, _: Request<proto::HealthRequest>) -> Result<Response<proto::HealthResponse>, Status> {
-        Ok(Response::new(proto::HealthResponse::default()))
+        let health = self.settings.0.lock().unwrap().health;
+        match health {
+            Some(health) => Ok(Response::new(health)),
+            None => std::future::pending().await,
+        }
     }
 
     async fn prefill(
