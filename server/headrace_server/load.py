@@ -12,7 +12,6 @@ from headrace_kernels import native
 from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
 from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
 from headrace_server.compute.interface import Compute
-from headrace_server.devices.interface import Device
 from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags, use_kernel_cache
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from headrace_server.compute.on_cpu import AmongRanks
     from headrace_server.compute.on_torch import TorchCompute
+    from headrace_server.devices.interface import Device
     from headrace_server.weights.safetensors import Checkpoint
 
 CPU_TYPES = {"float32": native.FLOAT32, "bfloat16": native.BFLOAT16}
@@ -122,7 +122,7 @@ def on_torch(
 
 
 def torch_compute(
-    flags: ServeFlags, config: ModelConfig, checkpoint: "Checkpoint", device: Device, collective: Collective
+    flags: ServeFlags, config: ModelConfig, checkpoint: "Checkpoint", device: "Device", collective: Collective
 ) -> "TorchCompute":
     """A model of what the checkpoint holds, on the device."""
     from headrace_server.attention.choose import attention_backend

@@ -1,10 +1,13 @@
 """Imports go one way: service → runner → {batch, kv_cache, sampling, models} → layers → {quantization, attention}."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiny_models import TinyModel
 
 import headrace_server
 
@@ -130,6 +133,28 @@ def test_what_starts_the_process_does_not_import_torch(module: str) -> None:
                 visit(imported)
 
     visit(module)
+
+
+STARTS_ON_A_CPU = """
+import sys
+from headrace_server.flags import parse_serve
+from headrace_server.load import load_runner
+from headrace_server.memory import Limits
+from headrace_server.models.registry import read_config
+from headrace_server.warmup import warm_up
+
+flags = parse_serve(["--uds-path", "unused", "--device", "cpu", *sys.argv[1:]])
+warm_up(load_runner(flags, read_config(flags.model_dir)), Limits(2, 32, 64, 16))
+sys.exit("torch was imported" if "torch" in sys.modules else 0)
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--quantize", "int8", "--kv-cache-dtype", "int8"]])
+def test_a_cpu_starts_without_torch(flags: list[str], tiny_llama: TinyModel) -> None:
+    """What is imported on the way to the first step, by whomever."""
+    words = ["--model-dir", str(tiny_llama.directory), *flags]
+    started = subprocess.run([sys.executable, "-c", STARTS_ON_A_CPU, *words], capture_output=True, text=True)
+    assert started.returncode == 0, started.stderr
 
 
 def imports_at_top(path: Path) -> Iterator[str]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from headrace_kernels.checks import ArgumentError
-from headrace_kernels.int4_matmul.shifts import IN_ORDER
 from headrace_kernels.int4_matmul.weight import Int4Weight
+from headrace_kernels.int4_shifts import IN_ORDER
 
 
 def from_gptq(qweight: Tensor, zeros: Tensor, scales: Tensor, g_idx: Tensor | None, group_size: int) -> Int4Weight:

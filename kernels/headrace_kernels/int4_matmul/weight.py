@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headrace_kernels.int4_matmul.shifts import WORD
+from headrace_kernels.int4_shifts import WORD
 
 
 @dataclass(frozen=True, slots=True)

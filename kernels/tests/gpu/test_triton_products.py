@@ -16,7 +16,7 @@ from headrace_kernels.gpu.launch import launch
 from headrace_kernels.gpu.tiles import tile_place
 from headrace_kernels.int4_matmul import layouts, triton
 from headrace_kernels.int4_matmul.reference import dequantize
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER
+from headrace_kernels.int4_shifts import AWQ, IN_ORDER
 from headrace_kernels.ops import (
     ArgumentError,
     GroupedWeight,

@@ -17,14 +17,6 @@ class Memory:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Microseconds of one step on the device."""
-
-    forward: int
-    sampling: int
-
-
 class Mark(Protocol):
     """A point in the device's order of work."""
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from headrace_kernels.errors import ArgumentError
 from headrace_kernels.int4_matmul import Int4Weight
 from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, unpack_columns
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER, WORD
+from headrace_kernels.int4_shifts import AWQ, IN_ORDER, WORD
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.quantization.groups import Groups, groups_of
 from headrace_server.quantization.stored import StoredInt4

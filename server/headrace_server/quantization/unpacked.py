@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_kernels.int4_matmul.shifts import AWQ, IN_ORDER, WORD
+from headrace_kernels.int4_shifts import AWQ, IN_ORDER, WORD
 from headrace_server.errors import ConfigError
 from headrace_server.quantization.dense import DenseLinears
 from headrace_server.quantization.parts import Part
