@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn flags_that_only_a_server_needs_are_refused() {
         for flag in ["--device", "--num-threads", "--cuda-memory-fraction", "--cuda-graphs", "--master-port"] {
-            let error = read(["headrace", "warm", flag, "1"].map(Into::into).into_iter()).expect_err(flag);
+            let error = read(["headrace", "warm", flag, "1"].map(Into::into)).expect_err(flag);
             assert!(error.to_string().contains(&format!("unknown flag {flag}")), "{error}");
         }
     }
