@@ -287,9 +287,9 @@ mod tests {
     fn queue_one(pacing: &mut Pacing, mut now: Micros, inbox_us: u32) -> Micros {
         pacing.sent(DECODE, now);
         pacing.sent(DECODE, now + Micros(28_000));
-        now = now + Micros(30_300);
+        now += Micros(30_300);
         pacing.landed(StepTiming { inbox_us: 9_000, ..timing(30_000) }, true, now);
-        now = now + Micros(30_000);
+        now += Micros(30_000);
         pacing.landed(StepTiming { inbox_us, ..timing(30_000) }, true, now);
         now
     }
@@ -319,7 +319,7 @@ mod tests {
         let (mut pacing, mut now) = taught(30_000, 300);
         for _ in 0..10 {
             pacing.sent(DECODE, now);
-            now = now + Micros(30_300);
+            now += Micros(30_300);
             pacing.landed(timing(30_000), true, now);
         }
         assert_eq!(pacing.growth, Micros::ZERO);
