@@ -91,7 +91,7 @@ def test_a_file_that_is_no_safetensors_is_named(content, model, prepare):
         (
             "config.json",
             '{"model_type": "llama", "quantization_config": {"quant_method": "eetq"}}',
-            "quantization 'eetq' is not supported, only gptq and awq are",
+            "quantization 'eetq' is not supported, only gptq, awq, fp8, fbgemm_fp8 and compressed-tensors are",
         ),
         (
             "config.json",
