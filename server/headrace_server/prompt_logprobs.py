@@ -54,9 +54,8 @@ def prompt_logprobs(chunks: list[AskedChunk], told: list[Floats], rows: Rows) ->
     """
     values = {}
     for chunk, known in zip(chunks, told, strict=True):
-        if not rows.held[chunk.row] or rows.epoch[chunk.row] != chunk.epoch:
-            continue  # its holder left while the step ran
-        before = rows.next_logprob[chunk.row]
+        before = rows.next_logprob[chunk.row] if rows.next_logprob_epoch[chunk.row] == chunk.epoch else np.nan
         values[chunk.row] = np.concatenate(([before], known[: chunk.num_tokens - 1])).astype(np.float32)
         rows.next_logprob[chunk.row] = known[-1] if len(known) == chunk.num_tokens else np.nan
+        rows.next_logprob_epoch[chunk.row] = chunk.epoch
     return values

@@ -28,7 +28,10 @@ class Rows:
         self.failures: dict[int, str] = {}  # row → why, for failed rows
         self.failed_in = np.zeros(max_rows, np.int64)  # the step that failed it; 0: it was never right
         self.tokens: dict[int, Ints] = {}  # row → token ids, while it is prefilling
-        self.next_logprob = np.full(max_rows, np.nan, np.float32)  # of the prompt token after the last chunk
+        # Of the prompt token after the last chunk that landed, and the epoch that it was computed in. When it lands,
+        # the row may have no holder any more, or the next one.
+        self.next_logprob = np.full(max_rows, np.nan, np.float32)
+        self.next_logprob_epoch = np.zeros(max_rows, np.int64)
         self.sampling = SamplingState(max_rows, vocab_size)
         self._vocab_size = vocab_size
 
@@ -43,7 +46,6 @@ class Rows:
         self.prompt[row] = len(new.token_ids) - new.num_generated
         self.known[row] = len(new.token_ids)
         self.computed[row] = new.num_computed
-        self.next_logprob[row] = np.nan
         self.tokens[row] = new.token_ids
         if problem := self._problem(new):
             self.sampling.report(row, new.sampling)

@@ -30,7 +30,7 @@ from headrace_server.model_thread import Later, ModelThread
 from headrace_server.runner import IMPOSSIBLE, Landing, Runner
 from headrace_server.sampling.on_gpu import DeviceSampler
 from headrace_server.sampling.parameters import SamplingParameters
-from headrace_server.step import NewRow, Step
+from headrace_server.step import Filter, NewRow, Step
 from headrace_server.warmup import warm_up
 
 PROMPTS = {0: random_tokens(20, seed=11), 1: random_tokens(9, seed=12)}
@@ -219,22 +219,25 @@ def test_a_device_that_is_lost_ends_the_process_with_its_name(
 
 
 def test_prompt_log_probabilities_cross_chunks_in_flight(tiny_llama: TinyModel) -> None:
-    """The last value of a chunk belongs to the next one, which is launched before it is known."""
+    """The last value of a chunk belongs to the next one, which is launched before it is known. Who asked may have left,
+    and another have taken the row, before either lands."""
     prompt, asking = random_tokens(20, seed=11), SamplingParameters(prompt_logprobs=True)
     blocks = -(-20 // BLOCK_SIZE)
+
+    def step(number: int, epoch: int, count: int) -> Step:
+        new = (NewRow(0, epoch, np.array(prompt), 0, 0, asking),) if count == 8 else ()
+        return Step.of(number, new, np.array([0]), np.array([count]), NO_ROWS, np.array([blocks]), np.arange(blocks))
 
     def tell(runner: Runner, together: bool) -> list[float]:
         World(runner)
         told: list[float] = []
         landings: list[Landing] = []
         for number, count in ((1, 8), (2, 12)):
-            new = (NewRow(0, 7, np.array(prompt), 0, 0, asking),) if number == 1 else ()
-            step = Step.of(
-                number, new, np.array([0]), np.array([count]), NO_ROWS, np.array([blocks]), np.arange(blocks)
-            )
-            landings.append(runner.launch(step))
+            landings.append(runner.launch(step(number, 7, count)))
             if not together:
                 told.extend(landings.pop()().prompt_logprobs.tolist())
+        runner.filter(Filter(np.array([0]), np.array([7])))
+        runner.launch(step(3, 9, 8))
         return told + [value for land in landings for value in land().prompt_logprobs.tolist()]
 
     expected = tell(load(tiny_llama.directory), together=False)
