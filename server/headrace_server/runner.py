@@ -24,7 +24,7 @@ from headrace_server.sampling.samples import Samples
 from headrace_server.step import Filter, Ints, Step, StepResult
 
 IMPOSSIBLE = "the model's logits are not finite, so no token can be chosen"
-NO_POOL = PoolPlan(0, 0, 0, 0)
+NO_POOL = Pool(0, 0, 0)
 NOTHING = Computed(None, [], 0, 0)
 
 Landing = Callable[[], StepResult]
@@ -50,7 +50,7 @@ class Runner:
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
-        self._plan = NO_POOL
+        self._pool = NO_POOL
         self._rows = Rows(0, self.config.vocab_size)
         self._lock = threading.Lock()  # of the rows: the thread that lands looks at them too
 
@@ -65,13 +65,13 @@ class Runner:
 
     def free_pool(self) -> None:
         """Give the pool's memory back."""
-        self._plan = NO_POOL
+        self._pool = NO_POOL
         self.compute.free_pool()
 
     def prepare(self, plan: PoolPlan) -> None:
         """Allocate the pool."""
         self.compute.prepare(plan)
-        self._plan = plan
+        self._pool = Pool(self.compute.block_size, plan.num_blocks, plan.served_positions)
         self._rows = Rows(plan.max_rows, self.config.vocab_size)
 
     def reset(self) -> None:
@@ -129,8 +129,7 @@ class Runner:
         return lambda: self._land(flight)
 
     def _find_failures(self, step: Step, laid_out: StepRows) -> dict[int, str]:
-        pool = Pool(self.compute.block_size, self._plan.num_blocks, self._plan.served_positions)
-        failures = find_failures(step, laid_out, self._rows, pool)
+        failures = find_failures(step, laid_out, self._rows, self._pool)
         for row, why in failures.items():
             self._rows.fail(row, why, step.number)
         return failures

@@ -136,8 +136,9 @@ class SplitWorld(World):
 class _Rank:
     """What a rank's process does when it is called."""
 
-    def __init__(self, collective: Any) -> None:
+    def __init__(self, collective: Any, pipe: Connection) -> None:
         self._collective = collective
+        self._pipe = pipe
         self.runner: Any = None
 
     def load(self, directory: Path, way: str, flags: Sequence[str], chosen: Any) -> None:
@@ -178,7 +179,7 @@ class _Rank:
         return self.runner.compute.available()[1]
 
     def agree_aloud(self, act: int, number: int) -> bool:
-        """And a line in the log once this rank waits for the others."""
+        """Answers once more before: when this rank waits for the others."""
         assert not self.runner.waits_for_ranks
         threading.Thread(target=self._say_that_it_waits, daemon=True).start()
         return self.agree(act, number, True)
@@ -186,7 +187,7 @@ class _Rank:
     def _say_that_it_waits(self) -> None:
         while not self.runner.waits_for_ranks:
             time.sleep(0.001)
-        print("it waits", file=sys.stderr, flush=True)
+        self._pipe.send("it waits")
 
     def have_memory(self, available: int) -> None:
         """As if there were only so many bytes."""
@@ -222,7 +223,7 @@ def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -
     torch.set_num_threads(1)
     native.set_num_threads(1)
     place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
-    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, in_order=False))
+    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, in_order=False), pipe)
     while True:
         try:
             name, *arguments = pipe.recv()

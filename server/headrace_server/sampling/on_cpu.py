@@ -20,15 +20,13 @@ def sample_on_cpu(
     logits   [rows that are not known, vocab_size], in the order of rows
     indices  [rows] the place of the new token in its row's answer
     known    [rows] or None: the arg-max where the language-model head has found it, which it may for rows that
-             `state.plain` names; else UNKNOWN
+             `state.plain` names; else UNKNOWN, which at least one is
 
     A row's result depends on its own logits, parameters, history, seed and index only.
     """
     if known is None:
         return sample_tokens(logits, rows, indices, state)
     asked = known == UNKNOWN
-    if not asked.any():
-        return likeliest(np.maximum(known, 0), known >= 0)
     some = sample_tokens(logits, rows[asked], indices[asked], state)
     ids, possible, logprobs = np.maximum(known, 0), known >= 0, np.full(len(rows), np.nan, np.float32)
     ids[asked], possible[asked], logprobs[asked] = some.ids, some.possible, some.logprobs
