@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +13,7 @@ from shard_world import World, load, random_tokens
 from tiny_models import TinyModel
 
 from headrace_server.errors import HeadraceError, WeightsError
+from headrace_server.weights.float8 import FLOAT8
 
 PROMPT = random_tokens(9, seed=1)
 
@@ -119,3 +121,8 @@ def test_the_files_may_go_once_the_model_is_loaded(model_dir: Path, tiny_llama: 
     file = model_dir / "model.safetensors"
     file.write_bytes(bytes(file.stat().st_size))  # in place: a mapping would see the zeros
     assert World(runner).generate({0: PROMPT}, 4) == {0: tiny_llama.greedy(PROMPT, 4)}
+
+
+def test_each_float8_is_the_number_that_torch_takes_it_for() -> None:
+    bits = torch.arange(256).to(torch.uint8)
+    np.testing.assert_array_equal(FLOAT8, bits.view(torch.float8_e4m3fn).float().numpy())
