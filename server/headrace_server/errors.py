@@ -6,6 +6,7 @@ HeadraceError
 ├── CapacityError   the KV pool that was asked for does not fit
 ├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
 ├── Occupied        the shard serves another router, which goes on
+├── Closed          the shard is about to end and takes nothing new
 ├── LostDevice      a GPU does not answer any more: nothing that this process asks of it will work
 └── LostRank        another rank is gone, and this one is of no use without it
 """
@@ -35,6 +36,10 @@ class ProtocolError(HeadraceError):
 
 class Occupied(HeadraceError):
     """The shard serves another router, which goes on."""
+
+
+class Closed(HeadraceError):
+    """The shard is about to end and takes nothing new."""
 
 
 class LostDevice(HeadraceError):

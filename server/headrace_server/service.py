@@ -11,7 +11,7 @@ import grpc
 
 from headrace_server import __version__, wire
 from headrace_server.distributed.collective import Act
-from headrace_server.errors import HeadraceError, Occupied, ProtocolError, one_line
+from headrace_server.errors import Closed, HeadraceError, Occupied, ProtocolError, one_line
 from headrace_server.flags import ServeFlags
 from headrace_server.log import LOGGER
 from headrace_server.memory import Limits
@@ -131,6 +131,8 @@ class ShardService(ShardServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except ProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Closed as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
         await serve_stream(session, name, messages, partial(to_work, session), context)
 
     def _step(self, parse: Callable[[Any], Step], session: Session, message: Any) -> Work:
@@ -181,7 +183,7 @@ class ShardService(ShardServicer):
 
     def end(self, reason: str) -> None:
         """The process is about to end: open streams and waiting calls are told why, instead of being broken off."""
-        self._sessions.end(reason)
+        self._sessions.close(reason)
         if not self._ending.done():
             self._ending.set_result(reason)
 

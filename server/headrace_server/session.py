@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from headrace_server.errors import Occupied, ProtocolError
+from headrace_server.errors import Closed, Occupied, ProtocolError
 from headrace_server.inbox import Inbox
 from headrace_server.log import LOGGER
 from headrace_server.model_thread import ModelThread
@@ -79,15 +79,18 @@ class Sessions:
     def __init__(self, model: ModelThread, on_start: Callable[[], None]) -> None:
         """`on_start` runs on the model thread before any work of a new session."""
         self.current: Session | None = None
+        self._closed: str | None = None  # why no session begins any more
         self._model = model
         self._on_start = on_start
         self._ended: deque[int] = deque(maxlen=REMEMBERED)
 
     async def join(self, number: int, stream: str) -> Session:
         """A stream names its session. Raises Occupied if another one goes on, ProtocolError if this one has ended or
-        has such a stream already."""
+        has such a stream already, Closed after `close`."""
         if number not in self._ended:
             await self.free_for(number)
+        if self._closed is not None:
+            raise Closed(f"session {number} ended: {self._closed}")
         session = self.current
         if session is None or session.number != number:
             session = self._begin(number)
@@ -112,8 +115,9 @@ class Sessions:
         session = self.current
         return session if session is not None and session.alive and session.number != number else None
 
-    def end(self, reason: str) -> None:
-        """End the current session, if there is one."""
+    def close(self, reason: str) -> None:
+        """End the current session, if there is one; no other begins."""
+        self._closed = reason
         if self.current is not None:
             self.current.end(reason)
 

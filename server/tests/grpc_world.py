@@ -92,11 +92,12 @@ async def ask(stream: Any, message: Any) -> Any:
 
 
 class Shard:
-    """A served model: its stub and, for tests that hold a step up, its Runner."""
+    """A served model: its stub; its Runner, for tests that hold a step up; its service, for those that end it."""
 
-    def __init__(self, stub: ShardStub, runner: Runner) -> None:
+    def __init__(self, stub: ShardStub, runner: Runner, service: ShardService) -> None:
         self.stub = stub
         self.runner = runner
+        self.service = service
         self._sessions = 0
 
     async def session(self, number: int | None = None) -> Session:
@@ -115,12 +116,13 @@ async def serving(model_dir: Path, socket_dir: Path, *, warm: bool = True) -> As
     model = ModelThread()
     loaded = model.submit(lambda: load(model_dir))
     server = grpc.aio.server()
-    add_ShardServicer_to_server(ShardService(flags, model, loaded), server)
+    service = ShardService(flags, model, loaded)
+    add_ShardServicer_to_server(service, server)
     server.add_insecure_port(address)
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            shard = Shard(ShardStub(channel), await loaded)
+            shard = Shard(ShardStub(channel), await loaded, service)
             if warm:
                 await shard.warm_up()
             yield shard

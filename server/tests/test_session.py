@@ -218,6 +218,18 @@ def test_a_router_that_comes_while_its_predecessor_leaves_is_served(
     run(scenario())
 
 
+def test_a_session_that_would_begin_when_the_shard_ends_is_told_why(tiny_llama: TinyModel, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tiny_llama.directory, tmp_path) as shard:
+            stream = shard.stub.Prefill(metadata=(("headrace-session", "1"),))
+            shard.service.end("the shard ends")
+            error = await ended(stream)
+            assert error.code() is grpc.StatusCode.ABORTED
+            assert error.details() == "session 1 ended: the shard ends"
+
+    run(scenario())
+
+
 def test_nothing_of_an_older_session_is_applied(
     tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
