@@ -1,7 +1,7 @@
 """A small decoder with seeded weights, and sequences in its cache that are computed in any cuts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from headrace_kernels import native
 from headrace_kernels.decoder import Decoder, DecoderWeights, KvLayer, LayerWeights, StepInputs, StepOutputs
 from headrace_kernels.decoder.reference import PlainDecoder, PlainLayer
 from headrace_kernels.kv_cache import kv_cache_shape
-from headrace_kernels.linear import LinearPacker, PackedLinear, num_panels, pack_linear
+from headrace_kernels.linear import PANEL_COLUMNS, LinearPacker, PackedLinear, num_panels, place_bias
 from headrace_kernels.memory import Arena, huge_zeros
+from headrace_kernels.quantized_linear import Kind, pack
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Shape:
     block_size: int = 32
     dtype: int = native.FLOAT32
     eight_bit_cache: bool = False
+    weights: Kind | None = None  # of linear layers and head; None: dtype
 
 
 POSITIONS = 1200
@@ -91,28 +93,33 @@ def packed_model(
             return values
         return (values.astype(np.uint32) << 16).view(np.float32)
 
-    def stacked(parts: Sequence[NDArray], biases: Sequence[NDArray] | None) -> PackedLinear:
-        panels = sum(num_panels(len(part)) for part in parts)
-        packer = LinearPacker(arena, panels, parts[0].shape[1], shape.dtype, bias=biases is not None)
-        panel = 0
-        for i, part in enumerate(parts):
-            packer.add(part, panel)
-            if biases is not None:
-                packer.add_bias(biases[i], panel)
-            panel += num_panels(len(part))
-        return packer.packed()
+    def packed(parts: Sequence[NDArray], step: int, biases: Sequence[NDArray] | None = None) -> PackedLinear:
+        """Parts one below the other, or (`step` 2) two that take turns, panel by panel."""
+        counts = [num_panels(len(part)) for part in parts]
+        firsts = range(len(parts)) if step > 1 else np.cumsum([0, *counts])[:-1].tolist()
+        panels, k = sum(counts), parts[0].shape[1]
+        bias = None if biases is None else np.zeros(panels * PANEL_COLUMNS, np.float32)
+        for first, values in zip(firsts, biases or (), strict=False):
+            place_bias(bias, values, first, step)
+        if shape.weights is None:
+            packer = LinearPacker(arena, panels, k, shape.dtype, bias=False)
+            for first, part in zip(firsts, parts, strict=True):
+                packer.add(part, first, step)
+            return replace(packer.packed(), bias=bias)
+        rows = np.zeros((panels, PANEL_COLUMNS, k), parts[0].dtype)
+        for first, part in zip(firsts, parts, strict=True):
+            whole = np.zeros((num_panels(len(part)) * PANEL_COLUMNS, k), part.dtype)
+            whole[: len(part)] = part
+            own = whole.reshape(-1, PANEL_COLUMNS, k)
+            rows[first : first + len(own) * step : step] = own
+        weight = pack([rows.reshape(-1, k)], shape.weights, arena)
+        return PackedLinear(weight.packed, panels, k, shape.weights, bias)
 
     def heads(layer: PlainLayer) -> PackedLinear:
         every = np.concatenate((layer.query, layer.key, layer.value))
         count = max(len(every) // shape.head_dim, 1)
         bias = wide(layer.qkv_bias)
-        return stacked(np.split(every, count), None if bias is None else np.split(bias, count))
-
-    def gated(layer: PlainLayer) -> PackedLinear:
-        packer = LinearPacker(arena, 2 * num_panels(shape.inner), shape.hidden, shape.dtype, bias=False)
-        packer.add(layer.gate, 0, 2)
-        packer.add(layer.up, 1, 2)
-        return packer.packed()
+        return packed(np.split(every, count), 1, None if bias is None else np.split(bias, count))
 
     layers = []
     for layer in plain.layers:
@@ -124,9 +131,9 @@ def packed_model(
                 wide(layer.query_norm),
                 wide(layer.key_norm),
                 heads(layer),
-                stacked([layer.output], None if output_bias is None else [output_bias]),
-                gated(layer),
-                stacked([layer.down], None),
+                packed([layer.output], 1, None if output_bias is None else [output_bias]),
+                packed([layer.gate, layer.up], 2),
+                packed([layer.down], 1),
                 layer.window,
                 layer.rotary,
             )
@@ -135,7 +142,7 @@ def packed_model(
         layers,
         plain.embedding,
         wide(plain.norm),
-        pack_linear(plain.head, shape.dtype, arena),
+        packed([plain.head], 1),
         shape.dtype,
         shape.hidden,
         shape.inner,

@@ -9,6 +9,7 @@ from decoder_world import Shape, World, tokens
 from headrace_kernels import native
 from headrace_kernels.decoder import OPERATIONS, StepInputs, Times
 from headrace_kernels.decoder.reference import logits as expected_logits
+from headrace_kernels.quantized_linear import Kind
 
 TYPES = pytest.mark.parametrize("dtype", [native.FLOAT32, native.BFLOAT16], ids=["float32", "bfloat16"])
 
@@ -60,14 +61,22 @@ LENGTH = 560
 """More than one partition of attention."""
 
 
-@pytest.fixture(
-    params=[(native.FLOAT32, False), (native.BFLOAT16, False), (native.FLOAT32, True), (native.BFLOAT16, True)],
-    ids=["float32", "bfloat16", "float32-8-bits", "bfloat16-8-bits"],
-)
+LAWFUL = {
+    "float32": Shape(),
+    "bfloat16": Shape(dtype=native.BFLOAT16),
+    "float32-8-bits": Shape(eight_bit_cache=True),
+    "bfloat16-8-bits": Shape(dtype=native.BFLOAT16, eight_bit_cache=True),
+    "int8": Shape(dtype=native.BFLOAT16, weights=Kind.INT8),
+    "int8-8-bits": Shape(weights=Kind.INT8, eight_bit_cache=True),
+    "int4": Shape(dtype=native.BFLOAT16, weights=Kind.INT4),
+}
+"""Types of weights, and of caches in 8 bits."""
+
+
+@pytest.fixture(params=LAWFUL)
 def long_world(request, isa):
-    """One long sequence and many short ones; `whole` is the first, computed in one step."""
-    dtype, eight_bits = request.param
-    shape = Shape(dtype=dtype, windows=(None, 100), eight_bit_cache=eight_bits)
+    """One long sequence and many short ones; `expected` is the first, computed in one step."""
+    shape = replace(LAWFUL[request.param], windows=(None, 100))
     world = World(shape, [tokens(LENGTH, 3), *(tokens(5 + i, 100 + i) for i in range(100))], num_blocks=300)
     world.expected = world.step({0: LENGTH})
     return world
@@ -107,8 +116,9 @@ def test_a_cached_prefix_gives_the_bits_of_a_computed_one(long_world):
     assert np.array_equal(long_world.whole(101, 50), long_world.expected[9 * 32 :])
 
 
-def test_five_hundred_rows_decode_with_the_bits_of_one(isa):
-    shape = Shape(dtype=native.BFLOAT16, hidden=64, inner=48, heads=2, kv_heads=1)
+@pytest.mark.parametrize("types", LAWFUL)
+def test_five_hundred_rows_decode_with_the_bits_of_one(types, isa):
+    shape = replace(LAWFUL[types], hidden=64, inner=48, heads=2, kv_heads=1)
     world = World(shape, [tokens(6, i) for i in range(512)], num_blocks=520)
     every = range(512)
     world.step(dict.fromkeys(every, 5), whole=False)

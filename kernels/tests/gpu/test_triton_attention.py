@@ -53,7 +53,7 @@ def some_sinks(wanted, shape):
     softcap=softcaps,
     with_sinks=st.booleans(),
 )
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_any_mixture_of_chunks_and_decode_rows(shape, lengths, window, softcap, with_sinks):
     world = World(shape, [length for length, _ in lengths])
     rows = [(i, max(0, length - queries), length) for i, (length, queries) in enumerate(lengths)]
@@ -67,7 +67,7 @@ def test_any_mixture_of_chunks_and_decode_rows(shape, lengths, window, softcap, 
     softcap=softcaps,
     with_sinks=st.booleans(),
 )
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 def test_decode_rows_alone(shape, lengths, window, softcap, with_sinks):
     world = World(shape, lengths)
     sinks = some_sinks(with_sinks, shape)
