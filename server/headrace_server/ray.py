@@ -41,7 +41,7 @@ class Rank:
         import ray
 
         host = "127.0.0.1" if local else ray.util.get_node_ip_address()
-        return host, free_port(host), free_port(host)
+        return host, *free_ports(host)
 
     def serve(self, words: list[str]) -> int:
         """Until the rank ends; its exit status. What it logs is this process's log, which Ray shows."""
@@ -141,10 +141,12 @@ def _actor(bundle: dict[str, float], group: Any, index: int) -> Any:
     return actor.remote()
 
 
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def free_ports(host: str) -> tuple[int, int]:
+    """Two, both held until both are known: otherwise they could be one."""
+    with socket.socket() as first, socket.socket() as second:
+        for probe in (first, second):
+            probe.bind((host, 0))
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def _parse(argv: Sequence[str]) -> RayFlags:

@@ -6,7 +6,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel of Triton's is imported
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tiny_models import TinyModel, llama
+
+# A busy machine may stop a test anywhere, for as long as it likes; and what failed once fails again.
+settings.register_profile("headrace", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 
 @pytest.fixture(scope="session")

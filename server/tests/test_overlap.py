@@ -25,6 +25,7 @@ from tiny_models import TinyModel
 
 from headrace_server.compute.graphs import graph_sizes
 from headrace_server.compute.on_torch import TorchCompute
+from headrace_server.devices.interface import Memory
 from headrace_server.memory import Limits
 from headrace_server.model_thread import Later, ModelThread
 from headrace_server.runner import IMPOSSIBLE, Landing, Runner
@@ -245,15 +246,17 @@ def test_prompt_log_probabilities_cross_chunks_in_flight(tiny_llama: TinyModel) 
     np.testing.assert_allclose(tell(load_on_device(tiny_llama.directory), together=True), expected, atol=1e-4)
 
 
-def test_what_steps_need_is_left_beside_the_pool(tiny_llama: TinyModel) -> None:
+def test_what_steps_need_is_left_beside_the_pool(tiny_llama: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     device = TimedDevice()
+    monkeypatch.setattr(device, "memory", lambda fraction: Memory(2**32, fraction))  # other programs take none of it
     runner = load_on_device(tiny_llama.directory, device)
     limits = Limits(4, 32, 0, None)
     before = warm_up(runner, limits)
     device.worst = 10**9
     after = warm_up(runner, limits)
     assert device.rehearsed == 2
-    assert before.available_bytes - after.available_bytes == pytest.approx(10**9, abs=3e8)
+    # Of what rehearsed steps took, the small pool that they had is given back.
+    assert 0 < 10**9 - (before.available_bytes - after.available_bytes) < 10**6
 
 
 def test_the_model_thread_goes_on_while_a_result_is_waited_for() -> None:

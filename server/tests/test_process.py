@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,10 +77,7 @@ def begin_a_long_step(channel: grpc.Channel) -> grpc.Call:
     return answers
 
 
-def seconds_until_gone(process: subprocess.Popen[str]) -> float:
-    began = time.monotonic()
-    process.wait(10)
-    return time.monotonic() - began
+SOON = 5.0  # seconds; a step of `begin_a_long_step` takes longer, and so does nothing that ends a process
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a step"])
@@ -92,7 +88,7 @@ def test_the_shard_ends_when_its_parent_is_killed(
     step = begin_a_long_step(channel) if busy else None
     parent.kill()
     parent.wait()
-    assert seconds_until_gone(process) < 2
+    process.wait(SOON)
     assert step is None or step.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -107,7 +103,7 @@ def test_what_was_made_for_the_socket_goes_when_the_launcher_is_killed(
         ShardStub(channel).Info(pb.InfoRequest(), wait_for_ready=True, timeout=60)
         parent.kill()
         parent.wait()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     assert not (home / "s.sock").exists()
     assert home.exists() == kept
 
@@ -124,7 +120,7 @@ def test_streams_that_are_open_at_sigterm_are_told_why_and_leave_no_traceback(
         answers = ShardStub(channel).Prefill(held_open(), metadata=(("headrace-session", "1"),))
         answers.initial_metadata()
     process.send_signal(signal.SIGTERM)
-    process.wait(10)
+    process.wait(30)
     assert answers.code() is grpc.StatusCode.ABORTED
     assert answers.details().endswith("the shard ends")
     assert process.stderr is not None
@@ -133,7 +129,7 @@ def test_streams_that_are_open_at_sigterm_are_told_why_and_leave_no_traceback(
 
 def held_open() -> Iterator[pb.PrefillStep]:
     """A stream that the client does not close."""
-    threading.Event().wait(30)
+    threading.Event().wait(60)
     yield from ()
 
 
@@ -157,7 +153,7 @@ def test_the_shard_ends_on_sigterm_and_takes_its_socket_along(
     process, channel = shard
     step = begin_a_long_step(channel) if busy else None
     process.send_signal(signal.SIGTERM)
-    assert seconds_until_gone(process) < 2
+    process.wait(SOON)
     assert step is None or step.code() is not grpc.StatusCode.OK
     assert process.returncode == 0
     assert not (tmp_path / "s.sock").exists()
@@ -176,7 +172,7 @@ def test_a_shard_that_is_told_to_end_before_it_listens_ends_without_a_word(numbe
 def test_logs_are_json_lines_when_asked(shard: tuple[subprocess.Popen[str], grpc.Channel]) -> None:
     process, _ = shard
     process.send_signal(signal.SIGTERM)
-    process.wait(10)
+    process.wait(30)
     assert process.stderr is not None
     messages = [json.loads(line)["message"] for line in process.stderr]
     assert any("loaded llama" in message for message in messages)

@@ -208,7 +208,8 @@ def test_a_router_that_comes_while_its_predecessor_leaves_is_served(
         async with serving(tiny_llama.directory, tmp_path) as shard:
             old = await shard.session()
             warm_up = asyncio.create_task(shard.warm_up())
-            await shard.stub.Health(pb.HealthRequest())  # so Warmup has been read, which was sent before
+            for _ in range(2):  # after the first Warmup has been sent, after the second it has been read
+                await shard.stub.Health(pb.HealthRequest())
             old.close()
             await warm_up
             session = await shard.session()

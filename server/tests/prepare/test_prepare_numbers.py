@@ -31,7 +31,7 @@ def test_all_types_that_are_called_supported_are_checked_here():
     assert {*SIZES, Type.F32, Type.F16, Type.BF16} == set(SUPPORTED_TYPES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=64))
 def test_bfloat16_rounds_every_bit_pattern_as_torch_does(patterns):
     values = np.array(patterns, dtype=np.uint32).view(np.float32)

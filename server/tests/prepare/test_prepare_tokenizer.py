@@ -130,7 +130,7 @@ _SPELLABLE = st.characters(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(_SPELLABLE))
 def test_decoding_gives_back_every_text_that_the_vocabulary_can_spell(text):
     tokenizer = _smollm2_tokenizer()
@@ -266,7 +266,7 @@ def joined_by_score(text):
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from([*WORDS, "h", "e", "x", " ", "é", "日", "\n", "ll", "  "]), max_size=12).map("".join))
 def test_sentencepiece_joins_by_score_and_falls_back_to_bytes(text):
     tokenizer = _sentencepiece()
