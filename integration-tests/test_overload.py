@@ -10,6 +10,8 @@ import pytest
 from harness.server import Server, wait_for
 
 FLOOD = 1000
+# An answer of 80 s with steps of 10 ms: however busy the machine, the flood is still there when the test looks.
+ENDLESS = 8000
 
 
 def fake_router(model_dir: Path, *flags: str, rows: int = 8) -> Server:
@@ -53,16 +55,15 @@ def test_a_tenant_that_floods_costs_the_other_nothing_but_its_share(rows: int, m
     server = fake_router(model_dir, "--scheduling-policy", "fair", "--fake-step-us", "10000", rows=rows)
     flood: list[socket.socket] = []
     try:
-        flood = open_flood(server, FLOOD, tokens=400)
+        flood = open_flood(server, FLOOD, ENDLESS)
         wait_for(lambda: server.metric("tgi_batch_current_size") == min(rows, 128), "the flood to run")
-        for n in range(20):
+        for n in range(12):  # 16 are sure of a row: each of the flood's 8 gives way twice, and no oftener
             body = {"inputs": f"small {n}", "parameters": {"max_new_tokens": 5, "ignore_eos_token": True}}
-            began = time.monotonic()
             status, _, answer = server.exchange("POST", "/generate", body, headers={"x-tenant-id": "b"})
             assert status == 200, answer
-            assert time.monotonic() - began < 5, "it waited for the flood to end"
-        refused = statuses(flood)
-        assert refused.count(429) >= FLOOD - 128
+        answered = statuses(flood)
+        assert answered.count(429) >= FLOOD - 128
+        assert answered.count(200) == 0, "it waited for the flood to end"
         if rows == 8:
             assert server.metric("headrace_rejections_total", cause="displaced") > 0
     finally:
@@ -75,18 +76,20 @@ def test_a_refusal_is_immediate_and_says_when_to_come_again(model_dir: Path) -> 
     server = fake_router(model_dir, "--max-concurrent-requests", "32", "--fake-step-us", "10000")
     flood: list[socket.socket] = []
     try:
-        flood = open_flood(server, 32, tokens=400)
+        flood = open_flood(server, 32, ENDLESS)
         wait_for(lambda: server.metric("tgi_batch_current_size") == 8, "the flood to run")
         wait_for(lambda: server.metric("tgi_queue_size") == 24, "the others to wait")
-        times = []
-        for _ in range(20):
+        times: list[float] = []
+        # The others may have waited for a core.
+        while len(times) < 20 or (min(times) >= 0.01 and len(times) < 500):
             began = time.monotonic()
             status, headers, answer = server.exchange("POST", "/generate", {"inputs": "one more"})
             times.append(time.monotonic() - began)
             assert (status, answer["error_type"]) == (429, "overloaded")
             assert answer["error"].startswith("Model is overloaded")
             assert 1 <= int(headers["retry-after"]) <= 3600
-        assert min(times) < 0.01, f"seconds: {times}"  # the others may have waited for a core
+        assert min(times) < 0.01, f"seconds: {times}"
+        assert statuses(flood) == [], "the flood has ended"
     finally:
         for connection in flood:
             connection.close()
@@ -97,14 +100,13 @@ def test_a_deadline_that_cannot_be_kept_is_refused_or_dropped_and_never_served_l
     server = fake_router(model_dir, "--fake-step-us", "10000")
     flood: list[socket.socket] = []
     try:
-        flood = open_flood(server, 40, tokens=400)
+        flood = open_flood(server, 40, ENDLESS)
         wait_for(lambda: server.metric("tgi_queue_size") == 32, "others to wait")
-        began = time.monotonic()
         body = {"inputs": "late", "parameters": {"max_new_tokens": 5, "deadline_ms": 200}}
         status, headers, answer = server.exchange("POST", "/generate", body)
         assert (status, answer["error_type"]) == (429, "overloaded")
         assert int(headers["retry-after"]) >= 1
-        assert time.monotonic() - began < 1
+        assert statuses(flood) == [], "it waited until a row was free"
     finally:
         for connection in flood:
             connection.close()

@@ -62,7 +62,7 @@ def test_torchruns_ranks_serve_one_router_after_the_other(
     launch: Callable[..., Server], model_dir: Path, reference: Reference
 ) -> None:
     """The first router is killed in the middle of an answer, when ranks may have heard of different steps."""
-    port, meeting = free_port(), free_port()
+    port, meeting = free_port(row=2), free_port()
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1")
     ours = ("-m", "headrace_server.torchrun", "--model-dir", str(model_dir), "--listen", f"127.0.0.1:{port}")
     with running(*torchrun, "--master-port", str(meeting), *ours, *RANK):

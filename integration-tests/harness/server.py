@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import re
@@ -22,10 +23,27 @@ PYTHON = ROOT / ".venv" / "bin" / "python"
 START_LIMIT = 120.0  # seconds; a start takes a few, unless the machine is busy or converts the model first
 
 
-def free_port() -> int:
+# Below the ports that Linux gives to whoever connects: none of them is taken by chance before a server listens on it.
+_FIRST_PORT, _END_PORT = 15_000, 32_000
+_ports = itertools.count(_FIRST_PORT + 7 * os.getpid() % (_END_PORT - _FIRST_PORT))
+
+
+def free_port(row: int = 1) -> int:
+    """The first of so many ports in a row on which nobody listens, none of which this process was given before."""
+    for _ in range(_END_PORT - _FIRST_PORT):
+        ports = [_FIRST_PORT + (next(_ports) - _FIRST_PORT) % (_END_PORT - _FIRST_PORT) for _ in range(row)]
+        if ports[-1] - ports[0] == row - 1 and all(map(_is_free, ports)):
+            return ports[0]
+    raise AssertionError(f"no {row} free ports in a row")
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def embedded_model_dir() -> Path:
@@ -87,6 +105,16 @@ class Server:
         wait_for(ready, "the server to be ready", limit)
         me = psutil.Process(self.process.pid)
         self.family = [me, *me.children(recursive=True)]
+
+    def wait_until_it_heeds(self, number: signal.Signals) -> None:
+        """Before that the signal ends the process as it ends any program that has only just begun."""
+
+        def heeds() -> bool:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+            return bool(caught >> (number - 1) & 1)
+
+        wait_for(heeds, f"the server to heed {number.name}")
 
     def shard(self) -> psutil.Process:
         """The shard's process: `python -m headrace_server serve …`."""

@@ -1,12 +1,14 @@
-"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS MOST_TOKENS serve …` computes nothing and takes
-its time for it; for steps of more tokens it has no memory. All else is the real shard: protocol, inbox, threads. It
-writes a line of LOG for each step that landed:
+"""A shard whose device is a clock: `python timed_shard.py LOG STEP_MS MOST_TOKENS PATIENCE serve …` computes nothing
+and takes its time for it; for steps of more tokens it has no memory. No step ends before the next one has arrived,
+unless that takes PATIENCE seconds longer. All else is the real shard: protocol, inbox, threads. It writes a line of LOG
+for each step that landed:
 
     {"step": 7, "arrived": …, "began": …, "ended": …}      seconds of one clock, of the message and of the device
 """
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,12 +109,13 @@ class TimedCompute:
         return self.last
 
 
-def main(log_path: str, step_ms: str, most_tokens: str, _serve: str, *words: str) -> int:
+def main(log_path: str, step_ms: str, most_tokens: str, patience: str, _serve: str, *words: str) -> int:
     """Serve until told to end."""
     parsed = flags.parse_serve(words)
     log.configure(parsed.json_output)
     lines = Path(log_path).open("a", buffering=1)  # noqa: SIM115 (for as long as the process lives)
     arrived: dict[int, float] = {}
+    another = threading.Condition()
 
     def load(_flags: flags.ServeFlags, config: ModelConfig) -> Runner:
         compute = TimedCompute(config, float(step_ms) / 1000, int(most_tokens))
@@ -126,8 +129,11 @@ def main(log_path: str, step_ms: str, most_tokens: str, _serve: str, *words: str
                 def landed() -> Any:
                     result = land()
                     if step.number in arrived:
+                        with another:
+                            followed = another.wait_for(lambda: step.number + 1 in arrived, float(patience))
+                        ended = timed.ended if not followed else max(timed.ended, arrived[step.number + 1])
                         told = {"step": step.number, "arrived": arrived.pop(step.number)}
-                        lines.write(json.dumps({**told, "began": timed.began, "ended": timed.ended}) + "\n")
+                        lines.write(json.dumps({**told, "began": timed.began, "ended": ended}) + "\n")
                     return result
 
                 return landed
@@ -137,7 +143,9 @@ def main(log_path: str, step_ms: str, most_tokens: str, _serve: str, *words: str
     to_work = ShardService._step
 
     def note_arrival(self: ShardService, parse: Any, session: Session, message: Any) -> Any:
-        arrived[message.step] = time.monotonic()
+        with another:
+            arrived[message.step] = time.monotonic()
+            another.notify_all()
         return to_work(self, parse, session, message)
 
     ShardService._step = note_arrival  # type: ignore[method-assign]

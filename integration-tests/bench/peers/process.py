@@ -3,7 +3,6 @@
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.peer import Served, Unavailable
+from harness.server import free_port
 
 # Longer than any of them needs, compiling included.
 START_LIMIT_S = 600
@@ -23,7 +23,7 @@ SHOWN_LOG = 600
 @contextmanager
 def serving(words: Sequence[object], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
     """Starts the command with {port} replaced, and waits until /health says 200."""
-    port = _free_port()
+    port = free_port()
     command = [str(word).replace("{port}", str(port)) for word in words]
     began = time.monotonic()
     with log.open("wb") as out:
@@ -84,13 +84,6 @@ def _signal(session: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _tail(log: Path) -> str:
