@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from headrace_kernels.build import EMULATED_LIBRARY, LIBRARY, instruction_sets
+from headrace_kernels.build import EMULATED_LIBRARY, LIBRARY, PACKAGE, fingerprint, instruction_sets
 
 POINTER = ctypes.c_void_p
 INT = ctypes.c_int64
@@ -128,10 +128,24 @@ def _error() -> str | None:
     if not LIBRARY.exists():
         return f"{LIBRARY} does not exist: build it with `python -m headrace_kernels.build`"
     try:
-        _load()
+        library = _load()
     except OSError as error:
         return f"{LIBRARY} can't be loaded ({error}): build it again with `python -m headrace_kernels.build`"
+    if _is_stale(library):
+        # Its functions may want other arguments than they are given.
+        return f"{LIBRARY} was built from other sources: build it again with `python -m headrace_kernels.build`"
     return None
+
+
+def _is_stale(library: ctypes.CDLL) -> bool:
+    """Whether the sources that lie beside the library are not those it was built from. Reading them takes 2 ms."""
+    if not (PACKAGE / "cpu" / "runtime.cpp").exists():
+        return False
+    built_from = getattr(library, "headrace_fingerprint", None)  # absent: it is older than the question
+    if built_from is None:
+        return True
+    built_from.restype = ctypes.c_char_p
+    return not built_from().decode().endswith(fingerprint())
 
 
 @cache

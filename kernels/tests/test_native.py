@@ -117,6 +117,36 @@ except ops.ArgumentError as error:
     assert "python -m headrace_kernels.build" in output
 
 
+@pytest.mark.parametrize("change", ["native.fingerprint = lambda: '0' * 16", "native.LIBRARY = older()"])
+def test_a_library_of_other_sources_is_not_used_and_says_so_once(change, tmp_path):
+    """Changed since, or so old that it doesn't say what it was built from."""
+    code = f"""
+import pathlib, subprocess
+from headrace_kernels import build, native
+def older():
+    library = pathlib.Path({str(tmp_path / "older.so")!r})
+    source = 'extern "C" const char* headrace_best_isa() {{ return "baseline"; }}'
+    subprocess.run([*build.find_compiler(), "-shared", "-fPIC", "-xc++", "-", "-o", library], input=source, text=True)
+    return library
+{change}
+print(native.available(), native.available(), native.why_unavailable())
+"""
+    output = run_python(code)
+    assert "False False" in output
+    assert output.count("the CPU kernels' plain torch definitions are used, which are slow: ") == 1
+    assert output.count(".so was built from other sources: build it again with `python -m headrace_kernels.build`") == 2
+
+
+def test_where_no_sources_are_the_library_is_taken_as_it_is(tmp_path):
+    code = f"""
+import pathlib
+from headrace_kernels import native
+native.PACKAGE, native.fingerprint = pathlib.Path({str(tmp_path)!r}), lambda: "0" * 16
+print(native.available())
+"""
+    assert run_python(code) == "True\n"
+
+
 def test_an_up_to_date_library_is_not_built_again(capsys):
     assert build.main() == 0
     assert "is up to date" in capsys.readouterr().out

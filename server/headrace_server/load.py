@@ -1,6 +1,7 @@
 """Turns flags and a model directory into a Runner: picks device and type, reads the weights. Imports torch only where
 torch computes."""
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 from headrace_kernels import native
 from headrace_kernels.decoder import MOST_HEAD_DIM, MOST_WINDOWS
 from headrace_kernels.kv_cache import default_block_size, kv_cache_shape
+from headrace_server import __version__
 from headrace_server.compute.interface import Compute
+from headrace_server.distributed.alike import Setting
 from headrace_server.distributed.collective import Alone, Collective
 from headrace_server.errors import CapacityError, ConfigError
 from headrace_server.flags import ServeFlags, use_kernel_cache
@@ -19,6 +22,7 @@ from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.split import BLOCKS_INNER_UNIT, INNER_UNIT, Split
 from headrace_server.runner import Runner
+from headrace_server.weights.files import CheckpointFiles
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +46,7 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
         if flags.memory_fraction < 1:
             LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
     with out_of_memory_is_a_sentence(flags):
-        collective = _collective(flags, dtype, device)
+        collective = _collective(flags, config, dtype, device)
         if _in_cpp(flags, config, dtype, device, collective):
             compute = on_cpu(flags, config, CPU_TYPES[dtype], collective)
         else:
@@ -155,7 +159,7 @@ def _torch_cache_dtype(name: str | None) -> "torch.dtype | None":
     return {"fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}.get(name or "")
 
 
-def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collective:
+def _collective(flags: ServeFlags, config: ModelConfig, dtype_name: str, device_name: str) -> Collective:
     """Waits for the other ranks, if there are any."""
     if flags.rendezvous is None:
         return Alone()
@@ -164,7 +168,28 @@ def _collective(flags: ServeFlags, dtype_name: str, device_name: str) -> Collect
     from headrace_server.distributed.join import join
 
     dtype, device = getattr(torch, dtype_name), torch.device(device_name)
-    return join(flags.rendezvous, dtype, device, flags.remove_socket, in_order=flags.batch_invariant)
+    settings = settings_of_ranks(flags, config, dtype_name, device.type)
+    return join(flags.rendezvous, dtype, device, flags.remove_socket, settings=settings, in_order=flags.batch_invariant)
+
+
+def settings_of_ranks(flags: ServeFlags, config: ModelConfig, dtype: str, device_type: str) -> dict[str, Setting]:
+    """What this rank computes with, as far as the others must, too."""
+    with CheckpointFiles(flags.model_dir) as checkpoint:
+        model = hashlib.sha256(f"{config} {checkpoint.fingerprint()}".encode()).hexdigest()[:8]
+    stretch = flags.stretch
+    given = {
+        "the version of headrace-server": __version__,
+        "--device": device_type,
+        "--dtype": dtype,
+        "--quantize": flags.quantize,
+        "--kv-cache-dtype": flags.kv_cache_dtype,
+        "--block-size": str(_block_size(flags, config, device_type)),
+        "--batch-invariant": "given" if flags.batch_invariant else None,
+        "--rope-scaling": stretch.scaling if stretch else None,
+        "--rope-factor": str(stretch.factor) if stretch else None,
+    }
+    settings = {name: Setting(value or "not given", value or "") for name, value in given.items()}
+    return {**settings, "--model-dir": Setting(f"{flags.model_dir} (contents {model})", model)}
 
 
 def _decoder_can(config: ModelConfig) -> bool:

@@ -1,6 +1,7 @@
 """Steps of every kind that a router may send: whoever has run them has compiled, and allocated, what any step needs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,9 +50,19 @@ def longest_prompts(limits: Limits, num_blocks: int, served: int, block_size: in
     return prompts(np.array(lengths), block_size)
 
 
+def every_size(limits: Limits, num_blocks: int, served: int, block_size: int) -> Iterator[Step]:
+    """Prompts of 1, 2, 4, … tokens, as far as a step can go: products have kernels for few rows, for more, for many."""
+    tokens = 1
+    while tokens < limits.max_batch_prefill_tokens + limits.max_batch_size:
+        yield longest_prompts(replace(limits, max_batch_prefill_tokens=tokens), num_blocks, served, block_size)
+        tokens *= 2
+
+
 def most_rows(limits: Limits, block_size: int) -> Step:
-    """As many rows as there can be, each sampling in the way that takes most memory."""
-    return prompts(np.ones(limits.max_batch_size, np.int64), block_size, DEMANDING)
+    """As many rows as there can be, each sampling in the way that takes most memory. One is no decode row."""
+    lengths = np.ones(limits.max_batch_size, np.int64)
+    lengths[0] = 2
+    return prompts(lengths, block_size, DEMANDING)
 
 
 def every_kind(block_size: int) -> Iterator[Step]:

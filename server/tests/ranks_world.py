@@ -156,6 +156,12 @@ class _Rank:
             self.runner = load.load_runner(parsed, read_config(directory))
         assert type(self.runner.compute).__name__ == {"C++": "CpuCompute", "torch": "TorchCompute"}[way]
 
+    def prefer(self, backend: str | None) -> None:
+        """Kernels of this backend, wherever calls leave the choice open; None: the fastest."""
+        from headrace_kernels import backends
+
+        backends._preferred = backend
+
     def warm_up(self, limits: Limits) -> Any:
         from headrace_server.warmup import warm_up
 
@@ -223,7 +229,7 @@ def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -
     torch.set_num_threads(1)
     native.set_num_threads(1)
     place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
-    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, in_order=False), pipe)
+    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, settings={}, in_order=False), pipe)
     while True:
         try:
             name, *arguments = pipe.recv()

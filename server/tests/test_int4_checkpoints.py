@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from int4_checkpoints import Pair, compressed, write
+from safetensors.torch import load_file, save_file
 from shard_world import COMPUTES, World, load, load_on_torch, random_tokens
 from tiny_models import llama, save
 
@@ -202,21 +203,43 @@ def test_modules_that_are_stored_plain_stay_plain(config: dict[str, Any], plain_
         assert World(compute(pair.quantized)).generate(PROMPTS, 8) == expected
 
 
-def test_ranks_cannot_cut_act_order(plain_llama: Path, tmp_path: Path) -> None:
-    directory = write(plain_llama, tmp_path, GPTQ, act_order=True).quantized
-    four_bits = FourBits(StoredInt4("gptq", 32, 1), unpack=False)
-    down = ["model.layers.0.mlp.down_proj"]
-    with Checkpoint(directory, torch.float32, torch.device("cpu")) as checkpoint:
-        four_bits.linear(checkpoint, down, [Slice(64, 0, 32)], Slice.whole(128), False)
-        with pytest.raises(
-            ConfigError, match="down_proj: its inputs are in the order of 'desc_act', which ranks cannot"
-        ):
-            four_bits.linear(checkpoint, down, [Slice.whole(64)], Slice(128, 0, 64), False)
+ACT_ORDERS = {
+    "gptq": {**GPTQ, "desc_act": True},
+    "gptq that does not say so": GPTQ,
+    "compressed": compressed(32, symmetric=False, actorder="group"),
+}
+
+
+@pytest.mark.parametrize("config", ACT_ORDERS.values(), ids=ACT_ORDERS)
+@pytest.mark.parametrize("unpack", [False, True])
+@pytest.mark.parametrize(("begin", "end"), [(0, 64), (64, 128), (8, 48)])
+def test_a_rank_has_the_same_numbers_as_the_whole_in_act_order(
+    begin: int, end: int, unpack: bool, config: dict[str, Any], plain_llama: Path, tmp_path: Path
+) -> None:
+    """Its inputs are of all groups, of none a whole one."""
+    pair = write(plain_llama, tmp_path, config, act_order=True)
+    down = "model.layers.0.mlp.down_proj"
+    description = read_config(pair.quantized).quantization
+    assert isinstance(description, StoredInt4) and description.act_order == (config is not GPTQ)
+    with Checkpoint(pair.quantized, torch.float32, torch.device("cpu")) as checkpoint:
+        inputs, outputs = Slice(128, begin, end), Slice(64, 5, 50)
+        part = FourBits(description, unpack).linear(checkpoint, [down], [outputs], inputs, False)
+    expected = load_file(pair.plain / "model.safetensors")[f"{down}.weight"][5:50, begin:end].T
+    torch.testing.assert_close(part(torch.eye(end - begin)), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_a_part_of_a_layer_in_act_order_has_its_shape_before_anybody_has_seen_the_order() -> None:
+    nothing = InventedCheckpoint(torch.bfloat16, torch.device("meta"))
+    method = FourBits(StoredInt4("gptq", 128, 1, act_order=True), unpack=False)
+    part = method.linear(nothing, ["a"], [Slice.whole(96)], Slice(512, 0, 256), False)
+    whole = method.linear(nothing, ["a"], [Slice.whole(96)], Slice.whole(512), False)
+    assert isinstance(part, Int4Linear) and isinstance(whole, Int4Linear)
+    assert part.weight.groups is not None and part.weight.groups.shape == (256,)
+    assert part.weight.packed.shape == (32, 96) and part.weight.scales.shape == (4, 96)
+    assert whole.weight.groups is None
 
 
 def test_projections_that_read_in_different_orders_cannot_be_one_layer(plain_llama: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     directory = write(plain_llama, tmp_path, GPTQ, act_order=True).quantized
     tensors = load_file(directory / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.g_idx"] = tensors["model.layers.1.mlp.up_proj.g_idx"].flip(0).contiguous()
@@ -227,6 +250,21 @@ def test_projections_that_read_in_different_orders_cannot_be_one_layer(plain_lla
     save_file(tensors, directory / "model.safetensors")
     with pytest.raises(WeightsError, match=r"down_proj: g_idx: expected 32 inputs in each group; config\.json and"):
         load_on_torch(directory)
+
+
+def test_a_rank_whose_inputs_are_of_groups_that_are_not_there_says_so(plain_llama: Path, tmp_path: Path) -> None:
+    config = {**GPTQ, "desc_act": True}
+    directory = write(plain_llama, tmp_path, config, act_order=True).quantized
+    down = "model.layers.0.mlp.down_proj"
+    tensors = load_file(directory / "model.safetensors")
+    tensors[f"{down}.g_idx"][3] = 4
+    save_file(tensors, directory / "model.safetensors")
+    method = FourBits(StoredInt4("gptq", 32, 1, act_order=True), unpack=False)
+    with (
+        Checkpoint(directory, torch.float32, torch.device("cpu")) as checkpoint,
+        pytest.raises(WeightsError, match=r"down_proj: g_idx: expected groups below 4; config\.json and the weights"),
+    ):
+        method.linear(checkpoint, [down], [Slice.whole(64)], Slice(128, 0, 64), False)
 
 
 @pytest.mark.parametrize(

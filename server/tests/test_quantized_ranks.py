@@ -46,16 +46,39 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return llama(tmp_path_factory.mktemp("plain"), **sizes, num_hidden_layers=2, initializer_range=0.15).directory
 
 
-@pytest.mark.parametrize(
-    "config", [GPTQ, AWQ, compressed(32, symmetric=False)], ids=lambda config: config["quant_method"]
-)
-def test_4_bits_give_the_tokens_of_one_rank(config: dict[str, Any], ranks: Ranks, plain: Path, tmp_path: Path) -> None:
-    directory = write_four_bits(plain, tmp_path, config).quantized
+FOUR_BITS: dict[str, tuple[dict[str, Any], bool]] = {
+    "gptq": (GPTQ, False),
+    "gptq in act-order": ({**GPTQ, "desc_act": True}, True),
+    "awq": (AWQ, False),
+    "compressed": (compressed(32, symmetric=False), False),
+    "compressed, in act-order": (compressed(32, symmetric=False, actorder="group"), True),
+}
+
+
+@pytest.mark.parametrize("kind", FOUR_BITS)
+def test_4_bits_give_the_tokens_of_one_rank(kind: str, ranks: Ranks, plain: Path, tmp_path: Path) -> None:
+    config, act_order = FOUR_BITS[kind]
+    directory = write_four_bits(plain, tmp_path, config, act_order=act_order).quantized
     stored = read_config(directory).quantization
     assert isinstance(stored, StoredInt4)
     method = FourBits(stored, unpack=False)
     alone = World(load_on_torch(directory, method=method), **SMALL).generate(PROMPTS, TOKENS)
     assert SplitWorld(ranks.load(directory, way="torch", method=method), **SMALL).generate(PROMPTS, TOKENS) == alone
+
+
+def test_products_by_triton_give_them_too(ranks: Ranks, plain: Path, tmp_path: Path) -> None:
+    """In its interpreter: of whole layers in act-order, and of inputs of any groups."""
+    config, act_order = FOUR_BITS["gptq in act-order"]
+    directory = write_four_bits(plain, tmp_path, config, act_order=act_order).quantized
+    stored = read_config(directory).quantization
+    assert isinstance(stored, StoredInt4)
+    method = FourBits(stored, unpack=False)
+    alone = World(load_on_torch(directory, method=method), **SMALL).generate(PROMPTS, 2)
+    ranks.all("prefer", "triton")
+    try:
+        assert SplitWorld(ranks.load(directory, way="torch", method=method), **SMALL).generate(PROMPTS, 2) == alone
+    finally:
+        ranks.all("prefer", None)
 
 
 def eight_bits_of(directory: Path, rows: torch.dtype | None) -> EightBitCheckpoint:

@@ -1,6 +1,7 @@
 """A projection of an 8B model's feed-forward layer with 4-bit weights: few rows and many."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -19,16 +20,20 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
         torch.full((groups, out_features), 8, dtype=torch.uint8, device=device),
         128,
     )
+    scattered = replace(
+        weight, groups=torch.arange(in_features, dtype=torch.int32, device=device) * groups // in_features
+    )
     size = nbytes(weight.packed, weight.scales, weight.zeros)
 
-    def case(rows: int, batch_invariant: bool = False) -> Case:
+    def case(rows: int, weight: Int4Weight = weight, batch_invariant: bool = False) -> Case:
         x = random(rows, in_features, device=device, dtype=dtype, seed=2)
 
         def product(backend: Backend) -> torch.Tensor:
             return int4_matmul(x, weight, backend=backend, batch_invariant=batch_invariant)
 
+        kind = "batch-invariant, " if batch_invariant else "" if weight.groups is None else "groups of any size, "
         return Case(
-            f"int4_matmul: {'batch-invariant, ' if batch_invariant else ''}{rows} rows",
+            f"int4_matmul: {kind}{rows} rows",
             lambda: product("triton"),
             lambda: product("reference"),
             size + 2 * rows * (in_features + out_features),
@@ -38,3 +43,4 @@ def cases(device: torch.device, tiny: bool) -> Iterator[Case]:
 
     yield from map(case, (1, 17, 40) if tiny else (1, 64, 256, 2048))
     yield case(3 if tiny else 2048, batch_invariant=True)
+    yield from (case(rows, scattered) for rows in ((1, 17) if tiny else (1, 32, 64, 256, 2048)))

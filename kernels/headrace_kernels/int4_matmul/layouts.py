@@ -31,6 +31,19 @@ def from_gptq(qweight: Tensor, zeros: Tensor, scales: Tensor, g_idx: Tensor | No
     return Int4Weight(pack_rows(nibbles[order]), scales.contiguous(), zeros, group_size, order.to(torch.int32))
 
 
+def from_gptq_part(qweight: Tensor, zeros: Tensor, scales: Tensor, g_idx: Tensor) -> Int4Weight:
+    """Some of the inputs of a layer in act-order: `g_idx` of these, `zeros` and `scales` of all groups.
+
+    They are sorted by group, so that what a program reads of scales lies together. Of a group there may be any number.
+    """
+    if not g_idx.is_meta and not bool(((g_idx >= 0) & (g_idx < len(scales))).all()):
+        raise ArgumentError(f"g_idx: expected groups below {len(scales)}")
+    order = g_idx.argsort(stable=True)
+    packed = pack_rows(unpack_columns(qweight.T, IN_ORDER).T[order])
+    groups = g_idx[order].to(torch.int32)
+    return Int4Weight(packed, scales.contiguous(), zeros, 1, order.to(torch.int32), groups)
+
+
 def from_awq(nibbles: Tensor, zeros: Tensor, scales: Tensor, group_size: int) -> Int4Weight:
     """Both unpacked: words of outputs become words of inputs."""
     return Int4Weight(pack_rows(nibbles), scales.contiguous(), zeros, group_size)

@@ -17,4 +17,6 @@ def dequantize(weight: Int4Weight) -> Tensor:
     shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=weight.packed.device)
     nibbles = (weight.packed[:, None] >> shifts[:, None] & 15).flatten(0, 1)
     group = torch.arange(len(nibbles), device=nibbles.device) // weight.group_size
+    if weight.groups is not None:
+        group = weight.groups
     return weight.scales.float()[group] * (nibbles - weight.zeros.int()[group])

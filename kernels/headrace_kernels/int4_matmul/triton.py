@@ -25,6 +25,12 @@ TILES = (
     (None, Tile(rows=128, columns=128, depth=32, warps=8, stages=3)),
 )
 """Up to so many rows, that tile; its depth is the most, for a step stays inside one group."""
+TILES_WITH_GROUPS = (
+    (16, Tile(rows=16, columns=64, depth=32, warps=4, stages=4)),
+    (32, Tile(rows=32, columns=64, depth=32, warps=4, stages=3)),
+    *TILES[2:],
+)
+"""With `groups` each weight has a scale of its own, which registers must hold."""
 INVARIANT = Tile(rows=64, columns=64, depth=64, warps=4, stages=3)
 """For `batch_invariant`."""
 MANY_ROWS = 512
@@ -40,8 +46,10 @@ def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None, batch_invari
         values = dequantize(weight, x.dtype)
         return x @ values if bias is None else torch.addmm(bias.to(x.dtype), x, values)
     out_features = weight.packed.shape[1]
-    tile = INVARIANT if batch_invariant else next(tile for most, tile in TILES if most is None or rows <= most)
-    depth = tile.depth if len(weight.scales) == 1 else step_within(weight.group_size, tile.depth)
+    tiles = TILES if weight.groups is None else TILES_WITH_GROUPS
+    tile = INVARIANT if batch_invariant else next(tile for most, tile in tiles if most is None or rows <= most)
+    within = weight.groups is None and len(weight.scales) > 1
+    depth = step_within(weight.group_size, tile.depth) if within else tile.depth
     splits = rows <= TILES[0][0] and not batch_invariant
     parts = _parts(weight, depth, triton.cdiv(out_features, tile.columns)) if splits else 1
     out = torch.empty(rows, out_features, dtype=x.dtype, device=x.device)
@@ -53,6 +61,7 @@ def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None, batch_invari
         weight.packed,
         weight.scales,
         weight.zeros,
+        weight.groups,
         bias if parts == 1 else None,
         sums,
         x.stride(0),
@@ -64,6 +73,7 @@ def int4_matmul(x: Tensor, weight: Int4Weight, bias: Tensor | None, batch_invari
         BLOCK_ROWS=tile.rows,
         BLOCK_COLUMNS=tile.columns,
         BLOCK_DEPTH=depth,
+        HAS_GROUPS=weight.groups is not None,
         HAS_BIAS=parts == 1 and bias is not None,
         num_warps=tile.warps,
         num_stages=tile.stages,
@@ -95,9 +105,11 @@ def dequantize(weight: Int4Weight, dtype: torch.dtype) -> Tensor:
         weight.packed,
         weight.scales,
         weight.zeros,
+        weight.groups,
         values,
         OUT_FEATURES=out_features,
         GROUP_SIZE=weight.group_size,
+        HAS_GROUPS=weight.groups is not None,
         BLOCK=256,
         num_warps=4,
     )
@@ -119,6 +131,7 @@ def _int4_matmul_kernel(
     packed_ptr,
     scales_ptr,
     zeros_ptr,
+    groups_ptr,
     bias_ptr,
     out_ptr,
     x_stride,
@@ -130,6 +143,7 @@ def _int4_matmul_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
     BLOCK_DEPTH: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
     STEPS: tl.constexpr = (IN_FEATURES + BLOCK_DEPTH - 1) // BLOCK_DEPTH
@@ -144,16 +158,25 @@ def _int4_matmul_kernel(
     for step in range(part * STEPS_OF_PART, tl.minimum((part + 1) * STEPS_OF_PART, STEPS)):
         inner = step * BLOCK_DEPTH + tl.arange(0, BLOCK_DEPTH)
         word = step * (BLOCK_DEPTH // 8) + tl.arange(0, BLOCK_DEPTH // 8)
-        group = step * BLOCK_DEPTH // GROUP_SIZE
         x_inside = (row < rows)[:, None] & (inner < IN_FEATURES)[None, :]
         x = tl.load(x_row_ptr + inner[None, :], mask=x_inside, other=0.0)
         word_inside = (word < IN_FEATURES // 8)[:, None] & column_inside[None, :]
         words = tl.load(packed_ptr + word[:, None] * OUT_FEATURES + column[None, :], mask=word_inside, other=0)
-        zero = tl.load(zeros_ptr + group * OUT_FEATURES + column, mask=column_inside, other=0)
-        scale = tl.load(scales_ptr + group * OUT_FEATURES + column, mask=column_inside, other=0.0).to(tl.float32)
-        # The scale is the same for the whole step, so it multiplies the sum instead of each weight.
-        integers = _integers(words, zero.to(tl.float32), BLOCK_DEPTH, BLOCK_COLUMNS).to(x.dtype)
-        total += tl.dot(x, integers, input_precision="ieee") * scale[None, :]
+        if HAS_GROUPS:
+            group = tl.load(groups_ptr + inner, mask=inner < IN_FEATURES, other=0)
+            place = group[:, None] * OUT_FEATURES + column[None, :]
+            zero = tl.load(zeros_ptr + place, mask=column_inside[None, :], other=0).to(tl.float32)
+            scale = tl.load(scales_ptr + place, mask=column_inside[None, :], other=0.0).to(tl.float32)
+            none = tl.zeros((BLOCK_COLUMNS,), tl.float32)
+            values = (_integers(words, none, BLOCK_DEPTH, BLOCK_COLUMNS) - zero) * scale
+            total = tl.dot(x, values.to(x.dtype), total, input_precision="ieee")
+        else:
+            group = step * BLOCK_DEPTH // GROUP_SIZE
+            zero = tl.load(zeros_ptr + group * OUT_FEATURES + column, mask=column_inside, other=0)
+            scale = tl.load(scales_ptr + group * OUT_FEATURES + column, mask=column_inside, other=0.0).to(tl.float32)
+            # The scale is the same for the whole step, so it multiplies the sum instead of each weight.
+            integers = _integers(words, zero.to(tl.float32), BLOCK_DEPTH, BLOCK_COLUMNS).to(x.dtype)
+            total += tl.dot(x, integers, input_precision="ieee") * scale[None, :]
     if HAS_BIAS:
         total += tl.load(bias_ptr + column, mask=column_inside, other=0.0).to(tl.float32)[None, :]
     out_row = part.to(tl.int64) * rows + row
@@ -200,18 +223,20 @@ def _dequantize_kernel(
     packed_ptr,
     scales_ptr,
     zeros_ptr,
+    groups_ptr,
     values_ptr,
     OUT_FEATURES: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     word = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < OUT_FEATURES
     words = tl.load(packed_ptr + word * OUT_FEATURES + column, mask=inside, other=0)
-    group = word * 8 // GROUP_SIZE
-    zero = tl.load(zeros_ptr + group * OUT_FEATURES + column, mask=inside, other=0).to(tl.float32)
-    scale = tl.load(scales_ptr + group * OUT_FEATURES + column, mask=inside, other=0.0).to(tl.float32)
     for i in tl.static_range(8):
+        group = tl.load(groups_ptr + word * 8 + i) if HAS_GROUPS else word * 8 // GROUP_SIZE
+        zero = tl.load(zeros_ptr + group * OUT_FEATURES + column, mask=inside, other=0).to(tl.float32)
+        scale = tl.load(scales_ptr + group * OUT_FEATURES + column, mask=inside, other=0.0).to(tl.float32)
         value = (((words >> (4 * i)) & 15).to(tl.float32) - zero) * scale
         tl.store(values_ptr + (word * 8 + i) * OUT_FEATURES + column, value, mask=inside)

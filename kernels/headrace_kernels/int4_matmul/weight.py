@@ -15,8 +15,9 @@ class Int4Weight:
     packed: Tensor  # [in_features / 8, out_features] int32
     scales: Tensor  # [groups, out_features], floating-point
     zeros: Tensor  # [groups, out_features] uint8, 0 … 16
-    group_size: int  # inputs that share scale and zero; the last group may be shorter
+    group_size: int  # inputs that share scale and zero; the last group may be shorter; without meaning beside `groups`
     order: Tensor | None = None  # [in_features] integer: which input the k-th is; None: the k-th
+    groups: Tensor | None = None  # [in_features] int32: the group of the k-th, where groups are of no one size
 
     @property
     def in_features(self) -> int:

@@ -1,6 +1,7 @@
 """Matrix products in the interpreter against their definitions, and 4-bit checkpoints' layouts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import packing
@@ -202,11 +203,13 @@ def products() -> dict[str, Callable[..., torch.Tensor]]:
     """Each product as a function of its rows [n, 200], with weights of its own."""
     plain, bias = draw.tensor(40, 200, seed=1), draw.tensor(40, seed=2)
     eight, four = quantize_rows(plain, torch.int8, backend="reference"), weight_of((128, 200), 5, 1)
+    scattered = replace(four, groups=(torch.arange(200) % 2).int())
     return {
         "plain": lambda x: invariant_linear(x, plain, bias, backend="triton"),
         "plain, 16 bits": lambda x: invariant_linear(x.half(), plain.half(), backend="triton"),
         "8 bits": lambda x, **options: scaled_matmul(x, eight, dtype=torch.float32, backend="triton", **options),
         "4 bits": lambda x, **options: int4_matmul(x, four, bias, backend="triton", **options),
+        "4 bits, scattered": lambda x, **options: int4_matmul(x, scattered, bias, backend="triton", **options),
     }
 
 
@@ -223,7 +226,7 @@ def test_a_row_has_the_same_bits_in_every_batch(name, rows_alike):
     assert same_alone_and_together(products()[name])
 
 
-@pytest.mark.parametrize("name", ["8 bits", "4 bits"])
+@pytest.mark.parametrize("name", ["8 bits", "4 bits", "4 bits, scattered"])
 def test_a_row_of_quantized_products_has_them_where_it_is_asked_for(name, rows_alike, monkeypatch):
     monkeypatch.setattr(triton, "MANY_ROWS", 64)
     product = products()[name]
@@ -261,6 +264,35 @@ def test_gptq_with_act_order_sorts_inputs_and_rows_with_them(backend):
         gptq(*packing.gptq(nibbles, zeros), scales, g_idx.clamp(max=1), 32, 1)
 
 
+def some_inputs_in_act_order(begin: int, end: int) -> tuple[Int4Weight, torch.Tensor]:
+    """Those of a layer of 96 whose groups of 32 are no neighbours, and what their numbers stand for."""
+    nibbles, zeros, scales = packing.draw(96, 40, 32, 5)
+    g_idx = torch.randperm(96, generator=torch.Generator().manual_seed(1)).to(torch.int32) // 32
+    qweight, _ = packing.gptq(nibbles, zeros)
+    weight = layouts.from_gptq_part(qweight[begin // 8 : end // 8], zeros.to(torch.uint8), scales, g_idx[begin:end])
+    return weight, packing.values(nibbles, zeros, scales, g_idx)[begin:end]
+
+
+@pytest.mark.parametrize("backend", ["triton", "reference"])
+@pytest.mark.parametrize(("begin", "end"), [(0, 96), (0, 40), (40, 96), (88, 96)])
+@pytest.mark.parametrize("rows", [1, 20, 40, 70])
+def test_some_inputs_in_act_order_have_the_scale_of_their_own_group_each(rows, begin, end, backend, monkeypatch):
+    """Few rows, whose inputs are shared out; more; so many that weights are unpacked before."""
+    monkeypatch.setattr(triton, "MANY_ROWS", 64)
+    weight, values = some_inputs_in_act_order(begin, end)
+    x, bias = draw.tensor(rows, end - begin, seed=4), bias_of(40, True, 3)
+    got = int4_matmul(x, weight, bias, backend=backend)
+    torch.testing.assert_close(got, x @ values + bias, atol=1e-4, rtol=1e-4)
+
+
+def test_groups_that_are_not_there_are_an_error():
+    nibbles, zeros, scales = packing.draw(32, 8, 32, 5)
+    words, zeros = packing.gptq(nibbles, zeros)[0], zeros.to(torch.uint8)
+    for wrong in (-1, 1):
+        with pytest.raises(ArgumentError, match="g_idx: expected groups below 1"):
+            layouts.from_gptq_part(words, zeros, scales, torch.full((32,), wrong, dtype=torch.int32))
+
+
 def test_awq_stands_for_its_numbers():
     nibbles, zeros, scales = packing.draw(96, 24, 32, 6)
     unpacked = [layouts.unpack_columns(words, AWQ) for words in packing.awq(nibbles, zeros)]
@@ -275,6 +307,7 @@ def test_awq_stands_for_its_numbers():
         ({"group_size": 36}, "weight.group_size: expected a multiple of 32, got 36"),
         ({"zeros": torch.zeros(3, 16)}, "weight.zeros: expected torch.uint8"),
         ({"order": torch.zeros(64)}, r"weight.order: expected shape \[72\]"),
+        ({"groups": torch.zeros(64)}, r"weight.groups: expected shape \[72\]"),
     ],
 )
 def test_errors_name_the_argument(change, message):

@@ -28,7 +28,14 @@ class FlashAttention3(PagedAttention):
     def prepare(self, max_rows: int, max_context: int) -> None:
         """The library has what it needs."""
 
-    def _attend(self, query: Tensor, layer: LayerAttention, cache: LayerCache, batch: AttentionBatch) -> Tensor:
+    def _attend(
+        self,
+        query: Tensor,
+        layer: LayerAttention,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        scales: tuple[float, float],
+    ) -> Tensor:
         head_dim = query.shape[2]
         keys, values = (part[..., :head_dim].transpose(1, 2) for part in (cache.keys, cache.values))
         before = -1 if layer.sliding_window is None else layer.sliding_window - 1

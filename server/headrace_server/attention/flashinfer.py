@@ -39,9 +39,16 @@ class FlashInfer(PagedAttention):
         self._space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
         self._wrappers, self._planned = {}, {}
 
-    def _attend(self, query: Tensor, layer: LayerAttention, cache: LayerCache, batch: AttentionBatch) -> Tensor:
+    def _attend(
+        self,
+        query: Tensor,
+        layer: LayerAttention,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        scales: tuple[float, float],
+    ) -> Tensor:
         if batch.most_queries == 1:
-            return super()._attend(query, layer, cache, batch)
+            return super()._attend(query, layer, cache, batch, scales)
         window = -1 if layer.sliding_window is None else layer.sliding_window - 1
         if window not in self._wrappers:
             self._wrappers[window] = self._library.BatchPrefillWithPagedKVCacheWrapper(self._space, "HND")

@@ -68,11 +68,18 @@ class PagedAttention:
             panels=self._panels,
             backend=self._kernels,
         )
-        return self._attend(query, layer, cache, batch).flatten(1)
+        return self._attend(query, layer, cache, batch, (k_scale, v_scale)).flatten(1)
 
-    def _attend(self, query: Tensor, layer: LayerAttention, cache: LayerCache, batch: AttentionBatch) -> Tensor:
-        """query [tokens, heads, head_dim] → the same shape, contiguous."""
-        k_scale, v_scale = _scales(layer, cache)
+    def _attend(
+        self,
+        query: Tensor,
+        layer: LayerAttention,
+        cache: LayerCache,
+        batch: AttentionBatch,
+        scales: tuple[float, float],
+    ) -> Tensor:
+        """query [tokens, heads, head_dim] → the same shape, contiguous. `scales`: of the cache's keys and values."""
+        k_scale, v_scale = scales
         return paged_attention(
             query,
             cache.keys,

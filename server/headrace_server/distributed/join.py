@@ -2,12 +2,13 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from headrace_server.distributed.alike import Setting, check_alike
 from headrace_server.distributed.collective import Collective
 from headrace_server.distributed.lifeline import Lifeline, listen
 from headrace_server.distributed.process_group import ProcessGroup
@@ -20,17 +21,24 @@ LIFELINE = "lifeline"
 
 
 def join(
-    place: Rendezvous, dtype: torch.dtype, device: torch.device, last: Callable[[], None], *, in_order: bool
+    place: Rendezvous,
+    dtype: torch.dtype,
+    device: torch.device,
+    last: Callable[[], None],
+    *,
+    settings: Mapping[str, Setting],
+    in_order: bool,
 ) -> Collective:
-    """Wait for all ranks, and be one of them. `last` runs before this process ends because another one did. `in_order`:
-    of `ProcessGroup`.
+    """Wait for all ranks, and be one of them. `last` runs before this process ends because another one did. `settings`:
+    of `check_alike`. `in_order`: of `ProcessGroup`.
 
-    Raises ConfigError or LostRank, naming the rendezvous, if they don't come together.
+    Raises ConfigError if they are not alike, and that or LostRank, naming the rendezvous, if they don't come together.
     """
     where = f"{place.host}:{place.port}"
     LOGGER.info("rank %d of %d: meeting the others at %s", place.rank, place.world_size, where)
     store = _store(place)
     try:
+        check_alike(store, place.rank, place.world_size, settings)
         lifeline = _lifeline(place, store, last)
     except (OSError, RuntimeError) as error:
         raise LostRank(

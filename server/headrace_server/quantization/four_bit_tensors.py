@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headrace_kernels.errors import ArgumentError
 from headrace_kernels.int4_matmul import Int4Weight
-from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, unpack_columns
+from headrace_kernels.int4_matmul.layouts import from_awq, from_gptq, from_gptq_part, unpack_columns
 from headrace_kernels.int4_shifts import AWQ, IN_ORDER, WORD
 from headrace_server.errors import ConfigError, WeightsError
 from headrace_server.quantization.groups import Groups, groups_of
@@ -24,8 +24,7 @@ def take(checkpoint: Checkpoint, stored: StoredInt4, name: str, out_features: Sl
             f"{name}: {out_features.size} outputs of inputs {in_features.begin} … {in_features.end} are no whole words "
             f"of {WORD} numbers"
         )
-    groups = groups_of(in_features, stored.group_size, name)
-    part = _Part(checkpoint, stored, name, out_features, in_features, groups)
+    part = _Part(checkpoint, stored, name, out_features, in_features)
     try:
         return {"gptq": part.gptq, "awq": part.awq, "compressed-tensors": part.compressed}[stored.method]()
     except ArgumentError as error:
@@ -41,49 +40,57 @@ class _Part:
     name: str
     out_features: Slice
     in_features: Slice
-    groups: Groups
 
     def gptq(self) -> Int4Weight:
         zeros = self._columns(self._words("qzeros", self._stored_groups, self._out_words), IN_ORDER)
         words = self._words("qweight", self._in_words, self.out_features)
-        zeros = zeros[self._index] + self.stored.zero_offset
-        return from_gptq(words, zeros, self._scales(), self._order("g_idx"), self.groups.size)
+        return self._by_words_of_inputs(words, zeros + self.stored.zero_offset, self._scales(), "g_idx")
 
     def awq(self) -> Int4Weight:
         zeros = self._columns(self._words("qzeros", self._stored_groups, self._out_words), AWQ)
         numbers = self._columns(self._words("qweight", self.in_features, self._out_words), AWQ)
-        return from_awq(numbers, zeros[self._index], self._scales(), self.groups.size)
+        groups = self._groups()
+        index = list(groups.stored)
+        return from_awq(numbers, zeros[index], self._scales()[index], groups.size)
 
     def compressed(self) -> Int4Weight:
         """Numbers from -8 to 7, stored 8 higher, and so are zeros; without zeros 8 stands for 0."""
         self.checkpoint.ignore(f"{self.name}.weight_shape")
         scales = self.checkpoint.take_unchanged(f"{self.name}.weight_scale", self.out_features, self._stored_groups)
-        scales = scales.T[self._index].contiguous()
+        scales = scales.T.contiguous()
         zeros = torch.full(scales.shape, 8, dtype=torch.uint8, device=scales.device)
         if self.checkpoint.has(f"{self.name}.weight_zero_point"):
             words = self._words("weight_zero_point", self._out_words, self._stored_groups)
-            zeros = self._columns(words.T, IN_ORDER)[self._index]
+            zeros = self._columns(words.T, IN_ORDER)
         words = self._words("weight_packed", self.out_features, self._in_words).T
-        return from_gptq(words, zeros, scales, self._order("weight_g_idx"), self.groups.size)
+        return self._by_words_of_inputs(words, zeros, scales, "weight_g_idx")
 
-    def _order(self, kind: str) -> Tensor | None:
-        """The group of each input, unless neighbours are one."""
+    def _by_words_of_inputs(self, words: Tensor, zeros: Tensor, scales: Tensor, kind: str) -> Int4Weight:
+        """`zeros` and `scales`: of all the layer's groups. `kind`: of the tensor that says each input's group."""
+        group_of = self._group_of(kind)
+        if group_of is not None and not self.in_features.is_whole:
+            return from_gptq_part(words, zeros, scales, group_of)
+        groups = self._groups()
+        index = list(groups.stored)
+        return from_gptq(words, zeros[index], scales[index], group_of, groups.size)
+
+    def _group_of(self, kind: str) -> Tensor | None:
+        """Of each input; None if neighbours are a group."""
+        if self.stored.act_order and not self.in_features.is_whole:
+            # Whatever it says: which kernels there will be must be known before a checkpoint is.
+            return self._words(kind, self.in_features)
         if not self.checkpoint.has(f"{self.name}.{kind}"):
             return None
         group_of = self._words(kind, self.in_features)
         inputs = torch.arange(self.in_features.begin, self.in_features.end, dtype=torch.int32, device=group_of.device)
-        if torch.equal(group_of, inputs // (self.stored.group_size or self.in_features.size)):
-            return None
-        if not self.in_features.is_whole:
-            raise ConfigError(
-                f"{self.name}: its inputs are in the order of 'desc_act', which ranks cannot cut; use --num-shard 1"
-            )
-        return group_of
+        neighbours = inputs // (self.stored.group_size or self.in_features.size)
+        return None if torch.equal(group_of, neighbours) else group_of
+
+    def _groups(self) -> Groups:
+        return groups_of(self.in_features, self.stored.group_size, self.name)
 
     def _scales(self) -> Tensor:
-        return self.checkpoint.take_unchanged(f"{self.name}.scales", self._stored_groups, self.out_features)[
-            self._index
-        ]
+        return self.checkpoint.take_unchanged(f"{self.name}.scales", self._stored_groups, self.out_features)
 
     def _words(self, kind: str, *axes: int | Slice) -> Tensor:
         return self.checkpoint.take_unchanged(f"{self.name}.{kind}", *axes, dtypes=("I32",))
@@ -95,10 +102,6 @@ class _Part:
     @property
     def _stored_groups(self) -> int:
         return -(-self.in_features.size // (self.stored.group_size or self.in_features.size))
-
-    @property
-    def _index(self) -> list[int]:
-        return list(self.groups.stored)
 
     @property
     def _out_words(self) -> int:

@@ -83,7 +83,7 @@ def _side_by_side(weights: Sequence[Int4Weight], names: Sequence[str]) -> Int4We
     """Their outputs are concatenated; what they read must be in one order."""
     first = weights[0]
     for weight, name in zip(weights, names, strict=True):
-        if not _same(weight.order, first.order):
+        if not _same(weight.order, first.order) or not _same(weight.groups, first.groups):
             raise WeightsError(f"the inputs of '{name}' are in another order than those of '{names[0]}'; {ADVICE}")
     return Int4Weight(
         torch.cat([weight.packed for weight in weights], dim=1),
@@ -91,8 +91,9 @@ def _side_by_side(weights: Sequence[Int4Weight], names: Sequence[str]) -> Int4We
         torch.cat([weight.zeros for weight in weights], dim=1),
         first.group_size,
         first.order,
+        first.groups,
     )
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b if a is None or b is None else torch.equal(a, b)
+    return a is b or (a is not None and b is not None and torch.equal(a, b))

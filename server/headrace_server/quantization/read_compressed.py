@@ -70,7 +70,11 @@ def _four_bits(group: Fields, weights: Fields) -> StoredInt4:
         raise group.error("input_activations", "is there; supported with 4-bit weights: null")
     strategy = weights.text("strategy", "group" if weights.has("group_size") else "channel")
     only(weights, "strategy", strategy, "group", "channel")
-    return StoredInt4(METHOD, group_size_of(weights, "group_size") if strategy == "group" else None)
+    return StoredInt4(
+        METHOD,
+        group_size_of(weights, "group_size") if strategy == "group" else None,
+        act_order=weights.text("actorder", "none").lower() in ("group", "dynamic"),
+    )
 
 
 def _check_cache(scheme: Fields | None) -> None:

@@ -17,7 +17,12 @@ def read_gptq(fields: Fields) -> StoredInt4:
     stored_as = fields.text("checkpoint_format", "gptq")
     if stored_as not in GPTQ_ZERO_OFFSETS:
         raise fields.error("checkpoint_format", f"is '{stored_as}'; supported: {', '.join(GPTQ_ZERO_OFFSETS)}")
-    return StoredInt4("gptq", group_size_of(fields, "group_size"), GPTQ_ZERO_OFFSETS[stored_as])
+    return StoredInt4(
+        "gptq",
+        group_size_of(fields, "group_size"),
+        GPTQ_ZERO_OFFSETS[stored_as],
+        act_order=fields.boolean("desc_act", False),
+    )
 
 
 def read_awq(fields: Fields) -> StoredInt4:

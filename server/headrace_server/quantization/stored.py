@@ -12,6 +12,7 @@ class StoredInt4:
     method: str  # "gptq", "awq" or "compressed-tensors"
     group_size: int | None  # inputs; None: all of a layer's
     zero_offset: int = 0  # GPTQ's
+    act_order: bool = False  # inputs of a group are no neighbours
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ Files are mapped, not read: a tensor's pages come in when it is taken and can go
 `arrays` and `safetensors` make numpy arrays and torch tensors of the bytes.
 """
 
+import hashlib
 import json
 import re
 import struct
@@ -27,6 +28,8 @@ ADVICE = "config.json and the weights do not belong together: correct config.jso
 
 FLOATS = ("F32", "BF16", "F16", "F64")
 """What weights may be stored as, in safetensors' names."""
+
+FIRST_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,13 @@ class CheckpointFiles:
             raise WeightsError(f"tensor '{name}' of {tensor.path} is {tensor.dtype}; {wanted}")
         self._left.discard(name)
         return tensor
+
+    def fingerprint(self) -> str:
+        """Of the name, type, shape and first bytes of each tensor: enough to tell one checkpoint from another."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self._stored.items()):
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.data[:FIRST_BYTES].tobytes())
+        return digest.hexdigest()[:8]
 
     def _blamed(self, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         """Fields of config.json that say the sizes which differ, as far as a field says one."""
