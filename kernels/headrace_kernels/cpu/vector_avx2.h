@@ -67,6 +67,18 @@ inline float largest(Vec a) {
     return _mm_cvtss_f32(_mm_max_ss(pairs, _mm_movehdup_ps(pairs)));
 }
 
+inline void sum_of_four(const Vec* a, float* to) {
+    const __m256 fours = _mm256_hadd_ps(_mm256_hadd_ps(a[0].v, a[1].v), _mm256_hadd_ps(a[2].v, a[3].v));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+}
+
+inline void largest_of_four(const Vec* a, float* to) {
+    const auto fours = [](Vec x) { return _mm_max_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1)); };
+    __m128 a0 = fours(a[0]), a1 = fours(a[1]), a2 = fours(a[2]), a3 = fours(a[3]);
+    _MM_TRANSPOSE4_PS(a0, a1, a2, a3);
+    _mm_storeu_ps(to, _mm_max_ps(_mm_max_ps(a0, a1), _mm_max_ps(a2, a3)));
+}
+
 inline Vec scale_by_power(Vec a, Vec t) {
     const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(t.v), 23);
     const __m256i power = _mm256_add_epi32(exponent, _mm256_set1_epi32(0x3f800000));

@@ -56,6 +56,12 @@ inline void store_exact(BFloat16* to, Vec a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 }
 
+#if defined(__AVX512BF16__)
+inline void store_normal(BFloat16* to, Vec a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(a.v));
+}
+#endif
+
 // Order of every sum over lanes: the two halves, then neighbours, then neighbours of those, then the two halves.
 inline __m256 fold(Vec a) {
     return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -69,6 +75,23 @@ inline float sum(Vec a) {
 }
 
 inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+
+inline void sum_of_four(const Vec* a, float* to) {
+    const __m256 low = _mm256_hadd_ps(fold(a[0]), fold(a[1])), high = _mm256_hadd_ps(fold(a[2]), fold(a[3]));
+    const __m256 fours = _mm256_hadd_ps(low, high);
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+}
+
+inline void largest_of_four(const Vec* a, float* to) {
+    const auto halves = [](Vec x) { return _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)); };
+    const auto fours = [&](Vec x) {
+        const __m256 both = halves(x);
+        return _mm_max_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+    };
+    __m128 a0 = fours(a[0]), a1 = fours(a[1]), a2 = fours(a[2]), a3 = fours(a[3]);
+    _MM_TRANSPOSE4_PS(a0, a1, a2, a3);
+    _mm_storeu_ps(to, _mm_max_ps(_mm_max_ps(a0, a1), _mm_max_ps(a2, a3)));
+}
 
 inline Vec scale_by_power(Vec a, Vec t) {
     const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(t.v), 23);

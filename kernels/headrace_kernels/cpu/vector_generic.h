@@ -64,6 +64,14 @@ inline float largest(Vec a) {
     return x > y ? x : y;
 }
 
+inline void sum_of_four(const Vec* a, float* to) {
+    for (int i = 0; i < 4; i++) to[i] = sum(a[i]);
+}
+
+inline void largest_of_four(const Vec* a, float* to) {
+    for (int i = 0; i < 4; i++) to[i] = largest(a[i]);
+}
+
 inline Vec scale_by_power(Vec a, Vec t) { return {a.v * (Float4)(((Int4)t.v << 23) + 0x3f800000)}; }
 
 inline Vec zero_below(Vec a, Vec x, Vec bound) { return {(Float4)((Int4)a.v & ~(Int4)(x.v < bound.v))}; }

@@ -29,32 +29,107 @@ struct TileScales {
     const float *keys, *values;
 };
 
-// Turns a row's scores of keys [begin, end) into weights e^(scale (score - largest)), rounded to T, and the others
-// into 0. `largest` and `total`, the sum of weights before rounding, are running values of the row; returns what the
-// older ones among its sums must be multiplied with. Weights take the scales of values along.
+// The keys of a tile that a row sees: [begin, end), empty if it sees none.
+struct Span {
+    int begin, end;
+
+    bool empty() const { return begin >= end; }
+};
+
+// The running values of 16 rows, and what the older ones among their sums must be multiplied with.
+struct Running {
+    float *largest, *total;
+    float* decay;
+};
+
+// Calls body(first, Int<N>) for rows [0, count) in blocks of N = 4, and one of what is left: N rows have N results in
+// registers, and no instruction of one waits for another's.
+template <class Body>
+inline void for_each_block(int count, const Body& body) {
+    int r = 0;
+    for (; r + 4 <= count; r += 4) body(r, Int<4>{});
+    if (count - r == 3) body(r, Int<3>{});
+    if (count - r == 2) body(r, Int<2>{});
+    if (count - r == 1) body(r, Int<1>{});
+}
+
+// Turns the scores of `count` rows, at most 16, into weights e^(scale (score - largest)), rounded to T, and those of
+// keys that the row does not see into 0: spans[r] is what row r sees, and no spans mean that all rows see all.
+// `largest`, and `total`, the sum of weights before rounding, become those with this tile. Weights take the scales of
+// values along.
+//
+// Rows go through each stage side by side: one by one they would wait for every sum over lanes. A row's own operations
+// are the same whoever is beside it. What stands in rows behind the last one, up to 16, may become anything.
 template <class T>
-inline float weigh(float* scores, int begin, int end, float scale, TileScales scales, char* weights, int row,
-                   float& largest_score, float& total) {
+__attribute__((noinline)) inline void weigh(int count, float* scores, const Span* spans, float scale, TileScales scales,
+                                            char* weights, Running running) {
+    constexpr int kVectors = kTile / kLanes;
     if (scales.keys != nullptr) {
-        for (int j = 0; j < kTile; j += kLanes) store(scores + j, load(scores + j) * load(scales.keys + j));
+        for (int r = 0; r < count; r++) {
+            float* row = scores + r * kTile;
+            for (int j = 0; j < kTile; j += kLanes) store(row + j, load(row + j) * load(scales.keys + j));
+        }
     }
-    for (int j = 0; j < begin; j++) scores[j] = kMasked;
-    for (int j = end; j < kTile; j++) scores[j] = kMasked;
-    Vec most = load(scores);
-    for (int j = kLanes; j < kTile; j += kLanes) most = max(most, load(scores + j));
-    const float tile_largest = largest(most);
-    const float now = tile_largest > largest_score ? tile_largest : largest_score;
-    Vec sums = zero();
-    for (int j = 0; j < kTile; j += kLanes) {
-        const Vec weight = exp((load(scores + j) - broadcast(now)) * broadcast(scale));
-        sums = sums + weight;
-        store(weights_at<T>(weights, row, j), scales.values == nullptr ? weight : weight * load(scales.values + j));
+    if (spans != nullptr) {
+        for (int r = 0; r < count; r++) {
+            for (int j = 0; j < spans[r].begin; j++) scores[r * kTile + j] = kMasked;
+            for (int j = spans[r].end; j < kTile; j++) scores[r * kTile + j] = kMasked;
+        }
     }
-    float decay[kLanes] = {1.0f};
-    if (now != largest_score) store(decay, exp(broadcast((largest_score - now) * scale)));
-    largest_score = now;
-    total = total * decay[0] + sum(sums);
-    return decay[0];
+    float of_tile[kTileRows];  // the largest score, then the sum of weights
+    for_each_block(count, [&](int r, auto rows) {
+        constexpr int N = decltype(rows)::value;
+        Vec most[4] = {zero(), zero(), zero(), zero()};
+#pragma GCC unroll 4
+        for (int i = 0; i < N; i++) {
+            const float* row = scores + (r + i) * kTile;
+            most[i] = load(row);
+#pragma GCC unroll 8
+            for (int j = 1; j < kVectors; j++) most[i] = max(most[i], load(row + j * kLanes));
+        }
+        largest_of_four(most, of_tile + r);
+    });
+    const Vec factor = broadcast(scale * 1.44269504088896341f);
+    for (int r = 0; r < count; r += kLanes) {
+        const Vec before = load(running.largest + r), now = max(load(of_tile + r), before);
+        store(running.largest + r, now);
+        store(running.decay + r, exp2((before - now) * factor));
+    }
+    for_each_block(count, [&](int r, auto rows) {
+        constexpr int N = decltype(rows)::value;
+        Vec sums[4] = {zero(), zero(), zero(), zero()};
+#pragma GCC unroll 4
+        for (int i = 0; i < N; i++) {
+            const float* row = scores + (r + i) * kTile;
+            const Vec now = broadcast(running.largest[r + i]);
+#pragma GCC unroll 8
+            for (int j = 0; j < kTile; j += kLanes) {
+                const Vec weight = exp2((load(row + j) - now) * factor);
+                sums[i] = sums[i] + weight;
+                store_normal(weights_at<T>(weights, r + i, j), weight);
+            }
+        }
+        sum_of_four(sums, of_tile + r);
+    });
+    if (spans != nullptr) {
+        for (int r = 0; r < count; r++) {
+            if (!spans[r].empty()) continue;
+            // Of a row that has seen nothing yet the greatest score is that of masked keys.
+            of_tile[r] = 0.0f;
+            for (int j = 0; j < kTile; j += kLanes) store(weights_at<T>(weights, r, j), zero());
+        }
+    }
+    for (int r = 0; r < count; r += kLanes) {
+        store(running.total + r, load(running.total + r) * load(running.decay + r) + load(of_tile + r));
+    }
+    if (scales.values != nullptr) {
+        for (int r = 0; r < count; r++) {
+            for (int j = 0; j < kTile; j += kLanes) {
+                T* weight = weights_at<T>(weights, r, j);
+                store_normal(weight, load(weight) * load(scales.values + j));
+            }
+        }
+    }
 }
 
 }  // namespace headrace::HEADRACE_ISA

@@ -25,6 +25,7 @@ public:
     Worker(const Batch& batch, int64_t most_rows, void* memory, const Write& write)
         : batch_(batch),
           width_(batch.padded_dim()),
+          group_(batch.group()),
           key_lines_(width_ / kPack<T>),
           value_stride_((batch.eight_bits ? kTile : batch.block_size) / kPack<T> * kLineBytes),
           write_(write),
@@ -65,13 +66,12 @@ public:
     void contribute_to_all(const Task& task, const Member* members, Share* shares, float* partials) {
         begin_members(task, members);
         attend_partition(task.first_partition, whole_);
-        const int64_t group = batch_.group();
         for (int64_t i = 0; i < task.num_members; i++) {
             const Rows to = partial_of(shares[members[i].share], task.first_partition, partials);
-            for (int64_t r = 0; r < group; r++) {
-                __builtin_memcpy(to.out + r * width_, whole_.out + (i * group + r) * width_, width_ * sizeof(float));
-                to.largest[r] = whole_.largest[i * group + r];
-                to.total[r] = whole_.total[i * group + r];
+            for (int64_t r = 0; r < group_; r++) {
+                __builtin_memcpy(to.out + r * width_, whole_.out + (i * group_ + r) * width_, width_ * sizeof(float));
+                to.largest[r] = whole_.largest[i * group_ + r];
+                to.total[r] = whole_.total[i * group_ + r];
             }
         }
         for (int64_t i = 0; i < task.num_members; i++) {
@@ -110,18 +110,17 @@ private:
 
     // One query of each member, whose positions are all behind the partition.
     void begin_members(const Task& task, const Member* members) {
-        const int64_t group = batch_.group();
-        used_ = task.num_members * group;
+        used_ = task.num_members * group_;
         rows_of_head_ = rows_ = round_up(used_, kTileRows);
-        kept_rows_ = round_up(group, kTileRows);
+        kept_rows_ = round_up(group_, kTileRows);
         all_visible_ = true;
         position_ = 0;
         end_position_ = task.end_partition * kPartition;
         blocks_ = batch_.block_tables + members[0].row * batch_.max_blocks;
         first_head_ = task.first_head;
         for (int64_t i = 0; i < task.num_members; i++) {
-            for (int64_t r = 0; r < group; r++) {
-                take_query(batch_.query_starts[members[i].row], first_head_ * group + r, i * group + r);
+            for (int64_t r = 0; r < group_; r++) {
+                take_query(batch_.query_starts[members[i].row], first_head_ * group_ + r, i * group_ + r);
             }
         }
     }
@@ -136,8 +135,7 @@ private:
 
     // Row r of a KV head is head r % group of query r / group.
     void begin(const Task& task) {
-        const int64_t group = batch_.group();
-        used_ = task.num_queries * group;
+        used_ = task.num_queries * group_;
         rows_of_head_ = round_up(used_, kTileRows);
         rows_ = kept_rows_ = rows_of_head_ * task.num_heads;
         all_visible_ = false;
@@ -148,20 +146,19 @@ private:
         first_token_ = batch_.query_starts[task.row] + task.first_query;
         for (int64_t h = 0; h < task.num_heads; h++) {
             for (int64_t r = 0; r < used_; r++) {
-                take_query(first_token_ + r / group, (first_head_ + h) * group + r % group, h * rows_of_head_ + r);
+                take_query(first_token_ + r / group_, (first_head_ + h) * group_ + r % group_, h * rows_of_head_ + r);
             }
         }
     }
 
     void write(const Task& task) const {
-        const int64_t group = batch_.group();
         for (int64_t h = 0; h < task.num_heads; h++) {
             for (int64_t r = 0; r < used_; r++) {
                 const int64_t row = h * rows_of_head_ + r;
                 float* values = whole_.out + row * width_;
                 const Vec factor = broadcast(1.0f / whole_.total[row]);
                 for (int64_t d = 0; d < width_; d += kLanes) store(values + d, load(values + d) * factor);
-                write_(first_token_ + r / group, (first_head_ + h) * group + r % group, values);
+                write_(first_token_ + r / group_, (first_head_ + h) * group_ + r % group_, values);
             }
         }
     }
@@ -195,14 +192,10 @@ private:
         }
     }
 
-    // The keys of a tile that row r of a head sees: [begin, end), empty if it sees none.
-    struct Span {
-        int begin, end;
-    };
-
+    // The keys of a tile that row r of a head sees.
     Span visible(int64_t tile, int64_t r) const {
         if (all_visible_) return {0, kTile};
-        const int64_t position = position_ + r / batch_.group();
+        const int64_t position = position_ + r / group_;
         const int64_t begin = batch_.first_visible(position) - tile, end = position + 1 - tile;
         return {begin < 0 ? 0 : begin > kTile ? kTile : static_cast<int>(begin),
                 end > kTile ? kTile : end < 0 ? 0 : static_cast<int>(end)};
@@ -212,8 +205,11 @@ private:
     void attend_rows(int64_t tile, int64_t kv_head, int64_t first, int64_t r, int count, Fetch& next_keys,
                      Fetch& next_values, const Rows& rows) {
         // Positions rise with the row: the first row begins first, the last one ends last.
-        const int begin = visible(tile, r).begin, end = visible(tile, r + count - 1).end;
+        const Span first_row = visible(tile, r), last_row = visible(tile, r + count - 1);
+        const int begin = first_row.begin, end = last_row.end;
         if (begin >= end) return;
+        // Most tiles are seen whole by all rows, which saves a division a row.
+        const bool whole = first_row.end == kTile && last_row.begin == 0;
         const int64_t row = first + r;
         // A block of 16 holds half a tile; the other half is there only if somebody sees it.
         const int64_t in_block = batch_.block_size < kTile ? batch_.block_size : kTile;
@@ -223,18 +219,16 @@ private:
             product<T>(count, queries_.line(row, 0), queries_.tiles, {keys, key_lines_ * kLineBytes, key_lines_},
                        in_block / kPanelColumns, next_keys, scores_ + j, kTile);
         }
+        float decay[kTileRows];
+        Span spans[kTileRows];
+        for (int i = 0; i < count && !whole; i++) spans[i] = visible(tile, r + i);
+        weigh<T>(count, scores_, whole ? nullptr : spans, batch_.scale, expanded_.scales(), weights_,
+                 {rows.largest + row, rows.total + row, decay});
         float* out = rows.out + row * width_;
         for (int i = 0; i < count; i++) {
-            const Span span = visible(tile, r + i);
-            if (span.begin >= span.end) {
-                for (int j = 0; j < kTile; j += kLanes) store(weights_at<T>(weights_, i, j), zero());
-                continue;
-            }
-            const float decay = weigh<T>(scores_ + i * kTile, span.begin, span.end, batch_.scale, expanded_.scales(),
-                                         weights_, i, rows.largest[row + i], rows.total[row + i]);
-            if (decay == 1.0f) continue;
+            if (decay[i] == 1.0f) continue;
             float* sums = out + i * width_;
-            for (int64_t d = 0; d < width_; d += kLanes) store(sums + d, load(sums + d) * broadcast(decay));
+            for (int64_t d = 0; d < width_; d += kLanes) store(sums + d, load(sums + d) * broadcast(decay[i]));
         }
         for (int64_t j = from; j < end; j += in_block) {
             const int64_t seen = end - j < in_block && !kWholeTiles ? end - j : in_block;
@@ -261,6 +255,7 @@ private:
 
     const Batch& batch_;
     const int64_t width_;      // of a head, whole panels
+    const int64_t group_;      // heads that share a KV head
     const int64_t key_lines_;  // of a panel of keys
     const int64_t value_stride_;  // bytes from panel to panel of values
     const Write& write_;
