@@ -3,7 +3,7 @@
 
 #include <cfloat>
 
-#include "../cpu/lines.h"
+#include "../cpu/product.h"
 #include "../cpu/vector.h"
 
 namespace headrace::HEADRACE_ISA {
@@ -53,16 +53,20 @@ inline void for_each_block(int count, const Body& body) {
     if (count - r == 1) body(r, Int<1>{});
 }
 
+constexpr int64_t requests_of_weights(int64_t count) { return (count + 3) / 4; }
+
 // Turns the scores of `count` rows, at most 16, into weights e^(scale (score - largest)), rounded to T, and those of
 // keys that the row does not see into 0: spans[r] is what row r sees, and no spans mean that all rows see all.
 // `largest`, and `total`, the sum of weights before rounding, become those with this tile. Weights take the scales of
 // values along.
 //
+// Meanwhile both Fetches are asked for more, `requests_of_weights(count)` times each.
+//
 // Rows go through each stage side by side: one by one they would wait for every sum over lanes. A row's own operations
 // are the same whoever is beside it. What stands in rows behind the last one, up to 16, may become anything.
 template <class T>
 __attribute__((noinline)) inline void weigh(int count, float* scores, const Span* spans, float scale, TileScales scales,
-                                            char* weights, Running running) {
+                                            char* weights, Running running, Fetch& first, Fetch& second) {
     constexpr int kVectors = kTile / kLanes;
     if (scales.keys != nullptr) {
         for (int r = 0; r < count; r++) {
@@ -79,6 +83,7 @@ __attribute__((noinline)) inline void weigh(int count, float* scores, const Span
     float of_tile[kTileRows];  // the largest score, then the sum of weights
     for_each_block(count, [&](int r, auto rows) {
         constexpr int N = decltype(rows)::value;
+        first.next();
         Vec most[4] = {zero(), zero(), zero(), zero()};
 #pragma GCC unroll 4
         for (int i = 0; i < N; i++) {
@@ -97,6 +102,7 @@ __attribute__((noinline)) inline void weigh(int count, float* scores, const Span
     }
     for_each_block(count, [&](int r, auto rows) {
         constexpr int N = decltype(rows)::value;
+        second.next();
         Vec sums[4] = {zero(), zero(), zero(), zero()};
 #pragma GCC unroll 4
         for (int i = 0; i < N; i++) {

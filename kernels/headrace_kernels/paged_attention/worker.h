@@ -27,6 +27,7 @@ public:
           width_(batch.padded_dim()),
           group_(batch.group()),
           key_lines_(width_ / kPack<T>),
+          tile_lines_(kTile / kPanelColumns * key_lines_),
           value_stride_((batch.eight_bits ? kTile : batch.block_size) / kPack<T> * kLineBytes),
           write_(write),
           expanded_(batch) {
@@ -90,6 +91,18 @@ public:
     }
 
 private:
+    // Where the keys and values of a head lie from a position on.
+    struct Tile {
+        const char *keys = nullptr, *values = nullptr;
+    };
+
+    Tile tile_at(const int32_t* blocks, int64_t position, int64_t kv_head) const {
+        const int64_t from = batch_.block_offset(blocks[position / batch_.block_size], kv_head) * sizeof(T);
+        const int64_t offset = position % batch_.block_size;
+        return {static_cast<const char*>(batch_.k_cache) + from + offset / kPanelColumns * key_lines_ * kLineBytes,
+                static_cast<const char*>(batch_.v_cache) + from + offset / kPack<T> * kLineBytes};
+    }
+
     // The sums of the current task's rows over one partition, among those that are kept.
     Rows partial_of(const Share& share, int64_t partition, float* partials) const {
         const int64_t rows = kept_rows_;
@@ -183,12 +196,10 @@ private:
             const int begin = visible(tile, 0).begin, end = visible(tile, used_ - 1).end;
             expanded_.expand(blocks_, tile, kv_head, begin, end, next_tile, next_head, end_position_);
         }
-        const int64_t fetched = more && !batch_.eight_bits ? fetch_lines_ : 0;
-        Fetch keys{fetched > 0 ? key_panel(next_tile, next_head) : nullptr, fetched};
-        Fetch values{fetched > 0 ? value_lines(next_tile, next_head) : nullptr, fetched};
+        const Tile next = more && !batch_.eight_bits ? tile_at(blocks_, next_tile, next_head) : Tile{};
         for (int64_t r = 0; r < used_; r += kTileRows) {
             const int count = static_cast<int>(used_ - r < kTileRows ? used_ - r : kTileRows);
-            attend_rows(tile, kv_head, first, r, count, r == 0 ? keys : none_, r == 0 ? values : none_, rows);
+            attend_rows(tile, kv_head, first, r, count, r == 0 ? next : Tile{}, rows);
         }
     }
 
@@ -201,9 +212,11 @@ private:
                 end > kTile ? kTile : end < 0 ? 0 : static_cast<int>(end)};
     }
 
-    // One tile for rows [r, r + count) of the KV head whose rows begin at `first`; at most 16 of them.
-    void attend_rows(int64_t tile, int64_t kv_head, int64_t first, int64_t r, int count, Fetch& next_keys,
-                     Fetch& next_values, const Rows& rows) {
+    // One tile for rows [r, r + count) of the KV head whose rows begin at `first`; at most 16 of them. `next` is asked for
+    // meanwhile, if it isn't empty: half of its keys during the first product, the others and half of its values during
+    // softmax, the rest during the second product. What asks for more at once waits for the memory to take it.
+    void attend_rows(int64_t tile, int64_t kv_head, int64_t first, int64_t r, int count, const Tile& next,
+                     const Rows& rows) {
         // Positions rise with the row: the first row begins first, the last one ends last.
         const Span first_row = visible(tile, r), last_row = visible(tile, r + count - 1);
         const int begin = first_row.begin, end = last_row.end;
@@ -214,16 +227,29 @@ private:
         // A block of 16 holds half a tile; the other half is there only if somebody sees it.
         const int64_t in_block = batch_.block_size < kTile ? batch_.block_size : kTile;
         const int64_t from = begin / in_block * in_block;
+        // Half of a tile in so many requests of the product of `count` rows, or of softmax.
+        const auto half_in = [&](Fetch& fetch, int64_t requests) {
+            const bool any = fetch.from != nullptr && requests > 0;
+            fetch.lines = any ? (tile_lines_ / 2 + requests - 1) / requests : 0;
+        };
+        const auto of_product = [&](int64_t panels, int64_t lines) {
+            return product_fetches<T>(count, panels) * (lines / kTileLines) * (kTile / in_block);
+        };
+        Fetch next_keys{next.keys}, next_values{next.values};
+        half_in(next_keys, of_product(in_block / kPanelColumns, key_lines_));
         for (int64_t j = from; j < end; j += in_block) {
-            const char* keys = batch_.eight_bits ? expanded_.keys(j) : key_panel(tile + j, kv_head);
+            const char* keys = batch_.eight_bits ? expanded_.keys(j) : tile_at(blocks_, tile + j, kv_head).keys;
             product<T>(count, queries_.line(row, 0), queries_.tiles, {keys, key_lines_ * kLineBytes, key_lines_},
                        in_block / kPanelColumns, next_keys, scores_ + j, kTile);
         }
         float decay[kTileRows];
         Span spans[kTileRows];
         for (int i = 0; i < count && !whole; i++) spans[i] = visible(tile, r + i);
+        half_in(next_keys, requests_of_weights(count));
+        half_in(next_values, requests_of_weights(count));
         weigh<T>(count, scores_, whole ? nullptr : spans, batch_.scale, expanded_.scales(), weights_,
-                 {rows.largest + row, rows.total + row, decay});
+                 {rows.largest + row, rows.total + row, decay}, next_keys, next_values);
+        half_in(next_values, of_product(width_ / kPanelColumns, in_block / kPack<T>));
         float* out = rows.out + row * width_;
         for (int i = 0; i < count; i++) {
             if (decay[i] == 1.0f) continue;
@@ -232,37 +258,21 @@ private:
         }
         for (int64_t j = from; j < end; j += in_block) {
             const int64_t seen = end - j < in_block && !kWholeTiles ? end - j : in_block;
-            const Panels values{batch_.eight_bits ? expanded_.values(j) : value_lines(tile + j, kv_head), value_stride_,
+            const Panels values{batch_.eight_bits ? expanded_.values(j) : tile_at(blocks_, tile + j, kv_head).values, value_stride_,
                                 (seen + kPack<T> - 1) / kPack<T>};
             const char* weights = reinterpret_cast<const char*>(weights_at<T>(weights_, 0, static_cast<int>(j)));
             product<T, true>(count, weights, 1, values, width_ / kPanelColumns, next_values, out, width_);
         }
     }
 
-    const T* in_cache(const void* cache, int64_t position, int64_t kv_head) const {
-        return static_cast<const T*>(cache) + batch_.block_offset(blocks_[position / batch_.block_size], kv_head);
-    }
-
-    const char* key_panel(int64_t position, int64_t kv_head) const {
-        return reinterpret_cast<const char*>(in_cache(batch_.k_cache, position, kv_head)) +
-               position % batch_.block_size / kPanelColumns * key_lines_ * kLineBytes;
-    }
-
-    const char* value_lines(int64_t position, int64_t kv_head) const {
-        return reinterpret_cast<const char*>(in_cache(batch_.v_cache, position, kv_head)) +
-               position % batch_.block_size / kPack<T> * kLineBytes;
-    }
-
     const Batch& batch_;
     const int64_t width_;      // of a head, whole panels
     const int64_t group_;      // heads that share a KV head
     const int64_t key_lines_;  // of a panel of keys
+    const int64_t tile_lines_;  // of a tile's keys, and of its values
     const int64_t value_stride_;  // bytes from panel to panel of values
     const Write& write_;
     ExpandedTile<T> expanded_;
-    // A tile's worth of keys while keys are multiplied, of values while values are.
-    static constexpr int64_t fetch_lines_ = 2 * kTileLines / (kWholeTiles && sizeof(T) == 2 ? 1 : kTileLines / kFetchLines);
-    Fetch none_;
     RowTiles<T> queries_;
     char* weights_;
     float* scores_;
