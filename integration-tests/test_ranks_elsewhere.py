@@ -3,6 +3,7 @@
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from harness.reference import Reference
-from harness.server import PYTHON, Server, free_port, wait_for
+from harness.server import PYTHON, ROOT, Server, free_port, wait_for
 from test_death import ask_in_background
 
 PROMPT = "The capital of France is"
@@ -88,6 +89,37 @@ def test_a_second_router_is_told_that_the_ranks_serve_another_one(
         assert "error: rank 0: it serves another router since " in second.log()
         second.stop()
         assert first.token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+
+
+def test_a_step_too_large_for_one_ranks_memory_is_computed_again_in_smaller_ones(
+    launch: Callable[..., Server], model_dir: Path, reference: Reference
+) -> None:
+    """On rank 1 prompts of 16 tokens fit, but not with rows that decode beside them. Rank 0 and the router live on."""
+    first, second, meeting = free_port(), free_port(), free_port()
+    short = str(ROOT / "integration-tests/harness/short_shard.py")
+    place = (
+        "--world-size",
+        "2",
+        "--local-world-size",
+        "2",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        f"{meeting}",
+    )
+    serve = ("serve", "--model-dir", str(model_dir), *RANK, *place)
+    prompts = [f"{number}. The tallest mountains of each continent, and who climbed them:" for number in range(4)]
+    with (
+        running("-m", "headrace_server", *serve, "--listen", f"127.0.0.1:{first}", "--rank", "0"),
+        running(short, "16", *serve, "--listen", f"127.0.0.1:{second}", "--rank", "1"),
+    ):
+        server = attach(launch, model_dir, f"127.0.0.1:{first},127.0.0.1:{second}")
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            answers = list(pool.map(lambda prompt: server.token_ids(prompt, 12), prompts))
+        assert answers == [reference.greedy(prompt, 12) for prompt in prompts]
+        assert "rank 1: out of memory in a step of" in server.log()
+        assert "ran out of memory; its requests are computed again, in steps of at most" in server.log()
+        server.stop()
 
 
 def test_rays_ranks_serve_a_router_and_end_with_one_of_them(

@@ -86,7 +86,7 @@ def find_failures(step: Step, laid_out: StepRows, rows: Rows, pool: Pool) -> dic
     enough = step.table_lengths * pool.block_size >= ends
     healthy = rows.held[laid_out.rows] & expected & enough & (ends <= pool.positions)
     if rows.failures:
-        healthy &= ~rows.failed[laid_out.rows]
+        healthy &= ~rows.skipped[laid_out.rows]
     if step.highest_block >= pool.num_blocks:
         healthy &= _highest_blocks(laid_out) < pool.num_blocks
     if healthy.all():
@@ -96,7 +96,7 @@ def find_failures(step: Step, laid_out: StepRows, rows: Rows, pool: Pool) -> dic
         row, end = int(laid_out.rows[place]), int(ends[place])
         if not rows.held[row]:
             return f"row {row} decodes, but no request holds it"
-        if rows.failed[row]:
+        if rows.skipped[row]:
             return rows.failures[row]
         if not expected[place]:
             return f"row {row} has {laid_out.starts[place]} of {known[place]} tokens computed; it cannot go on to {end}"

@@ -7,6 +7,7 @@ HeadraceError
 ├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
 ├── Occupied        the shard serves another router, which goes on
 ├── Closed          the shard is about to end and takes nothing new
+├── ShortOfMemory   one of several ranks had no memory for a step, and did what the others need of it all the same
 ├── LostDevice      a GPU does not answer any more: nothing that this process asks of it will work
 └── LostRank        another rank is gone, and this one is of no use without it
 """
@@ -42,6 +43,10 @@ class Closed(HeadraceError):
     """The shard is about to end and takes nothing new."""
 
 
+class ShortOfMemory(HeadraceError):
+    """One of several ranks had no memory for a step. The others did not notice: it took part in every exchange."""
+
+
 class LostDevice(HeadraceError):
     """The device does not compute any more for this process."""
 
@@ -72,4 +77,4 @@ def first_line(error: BaseException) -> str:
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether all that was missing is memory. Without importing torch, which has a type of its own for it."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError | ShortOfMemory) or type(error).__name__ == "OutOfMemoryError"

@@ -25,6 +25,7 @@ class Rows:
         self.computed = np.zeros(max_rows, np.int64)
         self.prefilling = np.zeros(max_rows, np.bool_)
         self.failed = np.zeros(max_rows, np.bool_)
+        self.skipped = np.zeros(max_rows, np.bool_)  # failed, and on all ranks: nobody computes it any more
         self.failures: dict[int, str] = {}  # row → why, for failed rows
         self.failed_in = np.zeros(max_rows, np.int64)  # the step that failed it; 0: it was never right
         self.tokens: dict[int, Ints] = {}  # row → token ids, while it is prefilling
@@ -53,8 +54,12 @@ class Rows:
         else:
             self.sampling.admit(row, new.sampling, new.token_ids, new.num_generated)
 
-    def fail(self, row: int, why: str, step: int = 0) -> None:
-        """From this step on the row only gives errors, until a new request takes it. The first reason stays."""
+    def fail(self, row: int, why: str, step: int = 0, *, alone: bool = False) -> None:
+        """From this step on the row only gives errors, until a new request takes it. The first reason stays.
+
+        `alone`: other ranks don't know of it. All must compute the same rows, so this one goes on with it, too.
+        """
+        self.skipped[row] |= not alone
         if not self.failed[row]:
             self.failed[row], self.failed_in[row] = True, step
             self.failures[row] = why
@@ -76,7 +81,7 @@ class Rows:
 
     def release(self, row: int) -> None:
         """Nobody holds the row."""
-        self.held[row] = self.failed[row] = False
+        self.held[row] = self.failed[row] = self.skipped[row] = False
         self.failures.pop(row, None)
         self.tokens.pop(row, None)
         self.sampling.release(row)

@@ -110,7 +110,9 @@ def _run(runner: Runner, *steps: Step) -> int:
     began = time.perf_counter_ns()
     for step in steps:
         result = runner.execute(step)
-        if problem := result.error or next(iter(result.row_errors.values()), None):
+        problem = result.error or next(iter(result.row_errors.values()), None)
+        if not runner.compute.collective.least(int(problem is None)):
+            problem = problem or "another rank says why"
             raise CapacityError(f"the warm-up step of {step.total_tokens} tokens failed: {problem}")
     elapsed = (time.perf_counter_ns() - began) // 1000
     runner.reset()

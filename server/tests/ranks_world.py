@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from shard_world import BLOCK_SIZE, World
+from shard_world import BLOCK_SIZE, World, on_device
 
 from headrace_kernels import native
 from headrace_server.memory import Limits
@@ -86,7 +87,8 @@ class Ranks:
         return pipe.recv()
 
     def load(self, directory: Path, *flags: str, way: str = "C++", method: Any = None) -> "SplitRunner":
-        """The model on all ranks: computed in C++, or by torch's layers because all but one have no C++ kernels.
+        """The model on all ranks: computed in C++, or by torch's layers because all but one have no C++ kernels, or the
+        same on a "device" that works beside the host and records graphs.
         `method`: of quantization with torch, if it shall be another than a CPU's."""
         for answer in self.all("load", directory, way, flags, method):
             assert answer is None, answer
@@ -140,6 +142,7 @@ class _Rank:
         self._collective = collective
         self._pipe = pipe
         self.runner: Any = None
+        self.noted: list[Any] = []
 
     def load(self, directory: Path, way: str, flags: Sequence[str], chosen: Any) -> None:
         from headrace_server import load
@@ -150,11 +153,14 @@ class _Rank:
         parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE), *flags])
         load._collective = lambda *_: self._collective  # they have met already
         load.native.available = lambda: way == "C++" or self._collective.rank == 0
+        self._collective.joined = 0
         with pytest.MonkeyPatch.context() as patch:
             if chosen is not None:
                 patch.setattr(method, "quantization_method", lambda *_: chosen)
             self.runner = load.load_runner(parsed, read_config(directory))
-        assert type(self.runner.compute).__name__ == {"C++": "CpuCompute", "torch": "TorchCompute"}[way]
+        assert type(self.runner.compute).__name__ == ("CpuCompute" if way == "C++" else "TorchCompute")
+        if way == "device":
+            self.runner = on_device(self.runner)
 
     def prefer(self, backend: str | None) -> None:
         """Kernels of this backend, wherever calls leave the choice open; None: the fastest."""
@@ -217,6 +223,88 @@ class _Rank:
             raise MemoryError("no memory is left")
 
         self.runner.compute.launch = fail
+
+    def launch_all(self, *steps: Step) -> list[StepResult]:
+        """All are launched before the first lands."""
+        landings = [self.runner.launch(step) for step in steps]
+        return [land() for land in landings]
+
+    def books(self) -> list[Any]:
+        """What ranks must agree on, of the rows that are held."""
+        rows = self.runner._rows
+        held = np.flatnonzero(rows.held)
+        return [column[held].tolist() for column in (rows.epoch, rows.prompt, rows.known, rows.computed)] + [
+            held.tolist(),
+            rows.prefilling[held].tolist(),
+            sorted(rows.tokens),
+        ]
+
+    def note_exchanges(self) -> None:
+        take_part = self._collective.take_part
+
+        def noting(kind: Any, x: Any, room: Any) -> None:
+            self.noted.append((kind.name, tuple(x.shape), str(x.dtype)))
+            take_part(kind, x, room)
+
+        self._collective.take_part = noting
+
+    def noted_exchanges(self) -> list[Any]:
+        """Since the last call."""
+        noted, self.noted = self.noted, []
+        return noted
+
+    def sum_as_they_come(self) -> None:
+        """As GPUs do without --batch-invariant."""
+        self._collective._in_order = False
+
+    def run_short_at_exchange(self, number: int, dies_at: int | None = None) -> None:
+        """There is no memory for what comes before the exchange of this number, counted from now on. `dies_at`: the
+        process ends in that one."""
+        take_part, seen = self._collective.take_part, 0
+
+        def short(kind: Any, x: Any, room: Any) -> None:
+            nonlocal seen
+            seen += 1
+            if dies_at is not None and seen > dies_at + 1:  # the one for which there was no memory comes twice
+                os._exit(9)
+            if seen == number + 1:
+                if dies_at is None:
+                    self._collective.take_part = take_part
+                raise _no_memory()
+            take_part(kind, x, room)
+
+        self._collective.take_part = short
+
+    def run_short_in(self, owner: str, name: str) -> None:
+        """There is no memory for the next call of this: of a module, or of a part of the compute."""
+        self._raise_in(owner, name, _no_memory())
+
+    def break_down_in(self, owner: str, name: str) -> None:
+        """The next call fails otherwise."""
+        self._raise_in(owner, name, RuntimeError("a bug"))
+
+    def _raise_in(self, owner: str, name: str, error: Exception) -> None:
+        place = sys.modules.get(owner) or attrgetter(owner)(self.runner.compute)
+        found = getattr(place, name)
+
+        def fail(*_: Any, **__: Any) -> None:
+            setattr(place, name, found)
+            raise error
+
+        setattr(place, name, fail)
+
+    def lose_device(self) -> None:
+        self.runner.compute._device.works = False
+        self.run_short_in("_device", "upload")
+
+    def replayed(self) -> int:
+        return self.runner.compute._device.replayed
+
+
+def _no_memory() -> Exception:
+    import torch
+
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nand advice")
 
 
 def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -> None:

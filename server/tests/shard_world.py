@@ -48,12 +48,14 @@ def load_on_torch(directory: Path, *flags: str, method: QuantizationMethod | Non
 
 def load_on_device(directory: Path, device: TimedDevice | None = None) -> Runner:
     """The same on a device that works beside the host and records graphs."""
-    runner = load_on_torch(directory)
-    assert isinstance(runner.compute, TorchCompute)
-    torch_compute = runner.compute
-    return Runner(
-        TorchCompute(torch_compute.model, torch_compute.backend, torch.float32, device or TimedDevice(), TorchOptions())
-    )
+    return on_device(load_on_torch(directory), device)
+
+
+def on_device(runner: Runner, device: TimedDevice | None = None) -> Runner:
+    """The same model there."""
+    compute = runner.compute
+    assert isinstance(compute, TorchCompute)
+    return Runner(TorchCompute(compute.model, compute.backend, torch.float32, device or TimedDevice(), TorchOptions()))
 
 
 SMALL: Any = {"max_rows": 2, "max_total_tokens": 2 * BLOCK_SIZE}
@@ -86,6 +88,7 @@ class Held:
     prompt_length: int
     blocks: list[int]
     computed: int = 0
+    epoch: int = 0
     results: list[StepResult] = field(default_factory=list)
 
     @property
@@ -197,7 +200,7 @@ class World:
         if computed % BLOCK_SIZE:
             self.copies.append((self.rows[first].blocks[len(blocks)], self.free.pop()))
             blocks = [*blocks, self.copies[-1][1]]
-        self.rows[row] = Held(list(tokens), len(tokens) - generated, list(blocks), computed)
+        self.rows[row] = Held(list(tokens), len(tokens) - generated, list(blocks), computed, self.epochs)
         return NewRow(row, self.epochs, np.array(tokens, np.int64), generated, computed, parameters)
 
     def _table(self, row: int, num_tokens: int) -> list[int]:

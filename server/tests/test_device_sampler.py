@@ -1,6 +1,9 @@
 """The GPU's sampler, in Triton's interpreter, beside the one that calls C++: rows come and go, histories grow."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 import torch
 
 from headrace_server.sampling.on_gpu import DeviceSampler
@@ -94,9 +97,31 @@ def test_a_new_session_finds_nothing_of_the_old_one() -> None:
     assert_same(bench.step([0], seed=2), other.step([0], seed=2))
 
 
+def test_a_row_that_there_was_no_memory_for_is_told_with_the_next_step() -> None:
+    """Else it would be sampled as whoever had the row before asked."""
+    bench, other = benches()
+    upload, left = (lambda arrays: [torch.from_numpy(array) for array in arrays]), [True]
+
+    def short(arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        if left:
+            left.pop()
+            raise MemoryError("no memory")
+        return upload(arrays)
+
+    for each in (bench, other):
+        each.admit(0, KINDS[3], [1, 2, 3], [])
+        each.admit(2, KINDS[0], [1], [])
+    bench.sampler = DeviceSampler(ROWS, VOCAB_SIZE, CPU, short)
+    with pytest.raises(MemoryError):
+        bench.step([2], seed=1)
+    for seed in (2, 3, 4):
+        assert_same(bench.step([0], seed), other.step([0], seed))
+
+
 def test_changed_rows_are_told_once() -> None:
     state = SamplingState(ROWS, VOCAB_SIZE)
     state.admit(4, KINDS[0], np.array([1]), 0)
     state.release(2)
-    assert state.take_changed().tolist() == [2, 4]
-    assert state.take_changed().tolist() == []
+    assert state.changed().tolist() == [2, 4]
+    state.forget_changed()
+    assert state.changed().tolist() == []

@@ -1,8 +1,10 @@
 """Decode steps recorded as graphs: one launch instead of several hundred, for a few numbers of rows.
 
 A batch takes the smallest graph that holds it; the rest of the graph's rows are padding that computes a token of
-nobody, into a block of nobody. What changes from step to step lies in fixed memory that the recorded kernels read:
-which rows, how long they are, and their block tables.
+nobody, into a block of nobody. What changes from step to step lies in fixed memory that the recorded kernels of all
+graphs read: which rows, how long they are, and their block tables.
+
+Several ranks have the same graphs: what they exchange in one is recorded with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +18,8 @@ from torch import Tensor
 from headrace_server.attention.interface import AttentionBatch
 from headrace_server.batch import Batch
 from headrace_server.devices.interface import Device, Graph
+from headrace_server.distributed.collective import Collective
+from headrace_server.errors import CapacityError, ShortOfMemory
 from headrace_server.log import LOGGER
 from headrace_server.step import Ints
 
@@ -29,10 +33,19 @@ def graph_sizes(asked: Sequence[int] | None, max_rows: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class DecodeInputs:
-    """Of a step of decode rows alone; fixed memory of a graph."""
+    """Of a step of decode rows alone."""
 
     tokens: Tensor  # [rows] int64: -1 - row, for what the row sampled last
     batch: AttentionBatch
+
+    def of(self, rows: int) -> "DecodeInputs":
+        """The same memory, for the first so many rows."""
+        batch = self.batch
+        starts = batch.query_starts[: rows + 1]
+        return DecodeInputs(
+            self.tokens[:rows],
+            AttentionBatch(batch.block_tables[:rows], starts, batch.context_lengths[:rows], batch.most_queries),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,9 @@ class Padding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class Recorded:
+    """The decode step of up to so many rows."""
+
     size: int
     inputs: DecodeInputs
     graph: Graph  # its output: logits [size, vocab_size]
@@ -56,65 +71,108 @@ class DecodeGraphs:
     def __init__(
         self,
         device: Device,
+        collective: Collective,
         forward: Callable[[DecodeInputs], Tensor],
         sizes: Sequence[int],
         table_width: int,
         padding: Padding,
     ) -> None:
-        """`forward` gives logits [rows, vocab_size]; `table_width` is the most blocks of a row."""
+        """`forward` gives logits [rows, vocab_size]; of several ranks one that has no memory for it raises
+        ShortOfMemory. `table_width` is the most blocks of a row."""
         self._device = device
+        self._collective = collective
         self._forward = forward
         self._left = list(sizes)
-        self._width = table_width
         self._padding = padding
-        self._recorded: list[_Recorded] = []  # smallest first
+        self._inputs = _inputs(max(sizes, default=0), table_width, device.torch_device)
+        self._recorded: list[Recorded] = []  # smallest first
 
     def record_largest(self) -> None:
         """And drop it: later ones find room in the memory that it took."""
-        if self._left:
-            self._record(self._left[-1])
+        if self._left and self._record(self._left[-1]) is None:
+            raise CapacityError(f"there is no memory to record the decode step of {self._left[-1]} rows")
 
     def record_next(self) -> bool:
-        """Record the smallest that is missing. False if none is."""
+        """Record the smallest that is missing. False if none is, or if there is no memory for more."""
         if not self._left:
             return False
-        self._recorded.append(self._record(self._left.pop(0)))
-        LOGGER.debug("recorded the decode step of %d rows", self._recorded[-1].size)
+        size = self._left.pop(0)
+        recorded = self._record(size)
+        if recorded is None:
+            LOGGER.warning("decode steps of %d rows and more are not recorded: a rank has no memory for it", size)
+            self._left.clear()
+            return False
+        self._recorded.append(recorded)
+        LOGGER.debug("recorded the decode step of %d rows", size)
         if not self._left:
             LOGGER.info("decode steps are recorded for %s rows", [recorded.size for recorded in self._recorded])
         return bool(self._left)
 
-    def run(self, rows: Ints, batch: Batch) -> Tensor | None:
-        """Logits [rows, vocab_size] of a batch of decode rows, valid until the next call; None if no graph holds it."""
-        found = next((recorded for recorded in self._recorded if recorded.size >= len(rows)), None)
-        if found is None:
-            return None
+    def holding(self, rows: int) -> Recorded | None:
+        """The smallest graph for so many rows."""
+        return next((recorded for recorded in self._recorded if recorded.size >= rows), None)
+
+    def run(self, recorded: Recorded, rows: Ints, batch: Batch) -> Tensor:
+        """Logits [rows, vocab_size] of a batch of decode rows, valid until the next call."""
+        size, inputs = recorded.size, recorded.inputs
         arrays = [
-            _padded(-1 - rows, found.size, -1 - self._padding.row),
-            _padded(batch.context_lengths, found.size, 1),
-            self._tables(batch, found.size),
+            _padded(-1 - rows, size, -1 - self._padding.row),
+            _padded(batch.context_lengths, size, 1),
+            self._tables(batch, size),
         ]
         tokens, lengths, tables = self._device.upload(arrays)
-        found.inputs.tokens.copy_(tokens)
-        found.inputs.batch.context_lengths.copy_(lengths)
+        inputs.tokens.copy_(tokens)
+        inputs.batch.context_lengths.copy_(lengths)
         # Columns past the longest table keep old block ids: no context reaches them.
-        found.inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
-        return found.graph.replay()[: len(rows)]
+        inputs.batch.block_tables[:, : tables.shape[1]].copy_(tables)
+        return self._replay(recorded)[: len(rows)]
 
-    def _record(self, size: int) -> _Recorded:
-        """A graph of so many rows, all of them padding for now."""
-        device = self._device.torch_device
-        tokens = torch.full((size,), -1 - self._padding.row, dtype=torch.int64, device=device)
-        lengths = torch.ones(size, dtype=torch.int32, device=device)
-        tables = torch.full((size, self._width), self._padding.block, dtype=torch.int32, device=device)
-        starts = torch.arange(size + 1, dtype=torch.int32, device=device)
-        inputs = DecodeInputs(tokens, AttentionBatch(tables, starts, lengths, most_queries=1))
-        return _Recorded(size, inputs, self._device.record(lambda: self._forward(inputs)))
+    def run_for_nobody(self, recorded: Recorded) -> None:
+        """For the sake of other ranks, which run it too. Takes no memory."""
+        self._pad(recorded.inputs)
+        self._replay(recorded)
+
+    def _replay(self, recorded: Recorded) -> Tensor:
+        """What ranks exchange in it counts as one: on a GPU nobody here sees it."""
+        joined = self._collective.joined
+        logits = recorded.graph.replay()
+        self._collective.joined = joined + 1
+        return logits
+
+    def _record(self, size: int) -> Recorded | None:
+        """A graph of so many rows, all of them padding for now. None if one of several ranks has no memory for it: then
+        none of them has the graph."""
+        inputs, short = self._inputs.of(size), False
+        self._pad(inputs)
+
+        def run() -> Tensor:
+            nonlocal short
+            try:
+                return self._forward(inputs)
+            except ShortOfMemory:
+                short = True
+                return inputs.tokens  # of a graph that nobody will run
+
+        graph = self._device.record(run)
+        return Recorded(size, inputs, graph) if self._collective.least(int(not short)) else None
+
+    def _pad(self, inputs: DecodeInputs) -> None:
+        inputs.tokens.fill_(-1 - self._padding.row)
+        inputs.batch.context_lengths.fill_(1)
+        inputs.batch.block_tables.fill_(self._padding.block)
 
     def _tables(self, batch: Batch, size: int) -> NDArray[np.int32]:
         tables = np.full((size, batch.block_tables.shape[1]), self._padding.block, np.int32)
         tables[: len(batch.block_tables)] = batch.block_tables
         return tables
+
+
+def _inputs(rows: int, table_width: int, device: torch.device) -> DecodeInputs:
+    tokens = torch.empty(rows, dtype=torch.int64, device=device)
+    lengths = torch.empty(rows, dtype=torch.int32, device=device)
+    tables = torch.empty((rows, table_width), dtype=torch.int32, device=device)
+    starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
+    return DecodeInputs(tokens, AttentionBatch(tables, starts, lengths, most_queries=1))
 
 
 def _padded(values: NDArray, size: int, padding: int) -> NDArray:

@@ -7,8 +7,11 @@ from headrace_server.step import Ints
 
 
 class HostBlocks:
-    """A host block holds something from the copy out that succeeded to the copy back: what was not copied can't come
-    back by mistake."""
+    """A host block holds something from a copy out to the copy back: what nobody sent out can't come back by mistake.
+
+    A copy for which there was no memory counts as made. Ranks must say the same of later messages, whichever of them
+    had no memory, and a router does not bring back what went out with a step that failed.
+    """
 
     def __init__(self, num_blocks: int, count: int) -> None:
         """Beside a pool of `num_blocks`."""
@@ -16,24 +19,18 @@ class HostBlocks:
         self._num_blocks = num_blocks
         self._filled = np.zeros(count, np.bool_)
 
-    def check_out(self, pairs: Ints) -> None:
-        """Pairs of block and host block, which hold nothing until `note_out`. Raises ProtocolError for unknown ones."""
-        blocks, hosts = pairs.T
+    def note(self, out: Ints, back: Ints) -> None:
+        """Pairs of block and host block are copied next, then pairs of host block and block. Raises ProtocolError for
+        unknown ones, and if a host block that is to come back holds nothing; then none is to be copied."""
+        self._check(*out.T)
+        hosts, blocks = back.T
         self._check(blocks, hosts)
-        self._filled[hosts] = False
-
-    def note_out(self, pairs: Ints) -> None:
-        """They were copied."""
-        self._filled[pairs[:, 1]] = True
-
-    def check_back(self, pairs: Ints) -> None:
-        """Pairs of host block and block, copied next. Raises ProtocolError for unknown ones, and host blocks that hold
-        nothing."""
-        hosts, blocks = pairs.T
-        self._check(blocks, hosts)
-        if not self._filled[hosts].all():
-            raise ProtocolError(f"a swap brings back host block {hosts[~self._filled[hosts]][0]}, which holds nothing")
-        self._filled[hosts] = False
+        filled = self._filled.copy()
+        filled[out[:, 1]] = True
+        if not filled[hosts].all():
+            raise ProtocolError(f"a swap brings back host block {hosts[~filled[hosts]][0]}, which holds nothing")
+        filled[hosts] = False
+        self._filled = filled
 
     def _check(self, blocks: Ints, hosts: Ints) -> None:
         if len(blocks) and (blocks.max() >= self._num_blocks or hosts.max() >= self.count):

@@ -86,7 +86,10 @@ class Compute(Protocol):
         ...
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> Launched:
-        """Forward pass and sampling of rows that are known to be computable; at least one. Rank 0 has the samples."""
+        """Forward pass and sampling of rows that are known to be computable; at least one. Rank 0 has the samples.
+
+        One of several ranks that has no memory for it raises ShortOfMemory where it can do what the others wait for.
+        """
         ...
 
     def usable(self) -> bool:

@@ -117,10 +117,8 @@ class CpuCompute:
         _copy_blocks(self._cache, self._cache, pairs)
 
     def swap(self, out: Ints, back: Ints) -> None:
-        self._host_blocks.check_out(out)
+        self._host_blocks.note(out, back)
         _copy_blocks(self._cache, self._host, out)
-        self._host_blocks.note_out(out)
-        self._host_blocks.check_back(back)
         _copy_blocks(self._host, self._cache, back)
 
     def swap_us(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,12 +14,14 @@ from headrace_kernels.gather_rows import gather_rows
 from headrace_kernels.ops import choose, token_logprobs
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerCache
 from headrace_server.batch import Batch, StepRows, build_batch
-from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, graph_sizes
+from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, Recorded, graph_sizes
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
 from headrace_server.compute.swap_on_torch import HostCache
 from headrace_server.devices.interface import Device, Mark
+from headrace_server.distributed.collective import Exchange, Kind
+from headrace_server.distributed.stand_in import Course, StandIn
 from headrace_server.models.llama import Llama
-from headrace_server.prompt_logprobs import AskedChunk
+from headrace_server.prompt_logprobs import SLICE, AskedChunk
 from headrace_server.rows import Rows
 from headrace_server.sampling.on_host import HostSampler
 from headrace_server.sampling.sampler import Drawn, Sampler
@@ -52,6 +55,7 @@ class TorchCompute:
         self.overlaps = device.overlaps
         self.model = model
         self.collective = model.collective
+        self._stand_in = StandIn(model.collective, device.torch_device)
         self.backend = backend
         self._device = device
         self._options = options or TorchOptions()
@@ -84,14 +88,18 @@ class TorchCompute:
         self.model.serve(plan.served_positions)
         self._last_token = torch.zeros(plan.max_rows + 1, dtype=torch.int64, device=self._device.torch_device)
         self._sampler = self._new_sampler(plan.max_rows)
+        if self.collective.world_size > 1:
+            logits = max(plan.max_rows, SLICE)
+            self._stand_in.reserve(*self.model.exchanges(plan.max_step_tokens, [logits]), _passed_on(plan.max_rows))
         if self._device.records:
             sizes = graph_sizes(self._options.graph_sizes, plan.max_rows)
             width = -(-plan.served_positions // self.block_size)
             padding = Padding(plan.max_rows, plan.num_blocks)
-            self._graphs = DecodeGraphs(self._device, self._decode, sizes, width, padding)
+            self._graphs = DecodeGraphs(self._device, self.collective, self._decode, sizes, width, padding)
 
     def free_pool(self) -> None:
         self._layers, self._num_blocks, self._graphs, self._host = (), 0, None, None
+        self._stand_in.free()
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Ints) -> None:
@@ -127,23 +135,41 @@ class TorchCompute:
 
     @torch.inference_mode()
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "TorchStep":
-        began = self._device.mark()
-        batch = build_batch(laid_out, rows)
-        logits, told = self._forward(laid_out, batch, asked)
-        forwarded = self._device.mark()
-        samples = None if logits is None else self._sample(logits, laid_out, rows)
-        sampled = self._device.mark()
-        arrive = self._device.download(samples.tensors if samples is not None else [])
+        graph = None
+        if laid_out.num_chunks == 0 and self._graphs is not None:
+            graph = self._graphs.holding(len(laid_out.rows))
+        with self._stand_in.through(self._course(laid_out, asked, graph)):
+            began = self._device.mark()
+            batch = build_batch(laid_out, rows)
+            logits, told = self._forward(laid_out, batch, asked, graph)
+            forwarded = self._device.mark()
+            samples = None if logits is None else self._sample(logits, laid_out, rows)
+            sampled = self._device.mark()
+            arrive = self._device.download(samples.tensors if samples is not None else [])
         return TorchStep((began, forwarded, sampled), samples, arrive, told)
 
+    def _course(self, laid_out: StepRows, asked: list[AskedChunk], graph: Recorded | None) -> Course:
+        """What other ranks wait for in a step: a forward pass, and that what was sampled is passed on."""
+        if self.collective.world_size == 1:
+            return []
+        count = len(laid_out.sampling_rows)
+        sampled = [_passed_on(count)] if count else []
+        if graph is not None:
+            assert self._graphs is not None
+            return [partial(self._graphs.run_for_nobody, graph), *self._stand_in.say_nothing(*sampled)]
+        tokens = int(laid_out.num_tokens.sum())
+        logits = [len(following) for chunk in asked for _, following in chunk.slices()]
+        if count:
+            logits.append(count)
+        return self._stand_in.say_nothing(*self.model.exchanges(tokens, logits), *sampled)
+
     def _forward(
-        self, laid_out: StepRows, batch: Batch, asked: list[AskedChunk]
+        self, laid_out: StepRows, batch: Batch, asked: list[AskedChunk], graph: Recorded | None
     ) -> tuple[Tensor | None, Callable[[], list[Floats]]]:
         """Logits of the rows that sample, and what the chunks asked about their prompts."""
-        if laid_out.num_chunks == 0 and self._graphs is not None:
-            logits = self._graphs.run(laid_out.rows, batch)
-            if logits is not None:
-                return logits, list
+        if graph is not None:
+            assert self._graphs is not None
+            return self._graphs.run(graph, laid_out.rows, batch), list
         hidden = self._hidden(batch, laid_out)
         told = self._told(hidden, asked)
         if not len(batch.last_tokens):
@@ -161,7 +187,9 @@ class TorchCompute:
         return self.model(tokens, self._last_token, self._layers, attention)
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:
-        return self.model.logits(self.model(inputs.tokens, self._last_token, self._layers, inputs.batch))
+        rows = len(inputs.tokens)
+        with self._stand_in.through(self._stand_in.say_nothing(*self.model.exchanges(rows, [rows]))):
+            return self.model.logits(self.model(inputs.tokens, self._last_token, self._layers, inputs.batch))
 
     def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:
         if not asked:
@@ -214,6 +242,11 @@ class TorchCompute:
 
     def _upload(self, values: Ints) -> Tensor:
         return self._device.upload([values])[0]
+
+
+def _passed_on(sampled: int) -> Exchange:
+    """The ids of so many rows."""
+    return Exchange(Kind.BROADCAST, (sampled,), torch.int64)
 
 
 @dataclass(frozen=True, slots=True)

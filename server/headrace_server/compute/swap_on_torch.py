@@ -23,12 +23,9 @@ class HostCache:
 
     def swap(self, out: Ints, back: Ints) -> None:
         """See `Compute.swap`."""
-        self._blocks.check_out(out)
+        self._blocks.note(out, back)
         if self._host.numel():  # a rank without KV heads has blocks of no bytes
             swap_out(self._caches, self._pointers, self._host, out.tolist())
-        self._blocks.note_out(out)
-        self._blocks.check_back(back)
-        if self._host.numel():
             swap_in(self._host, self._caches, self._pointers, back.tolist())
 
     def swap_us(self) -> int:

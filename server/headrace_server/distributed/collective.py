@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 WORDS = 6  # numbers, at most, that say what a rank is about to do: an act, and the limits of Warmup
@@ -22,6 +24,23 @@ class Act(IntEnum):
     IMPROVE = 3
 
 
+class Kind(Enum):
+    """What ranks do with tensors of one shape."""
+
+    SUM = auto()
+    GATHER = auto()
+    BROADCAST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What ranks do together with tensors, one time."""
+
+    kind: Kind
+    shape: tuple[int, ...]  # of each rank's
+    dtype: torch.dtype
+
+
 class Collective(Protocol):
     """The ranks of one model. Used on the model thread alone.
 
@@ -31,6 +50,7 @@ class Collective(Protocol):
     rank: int
     world_size: int
     waits: bool  # for other ranks, now; read by any thread
+    joined: int  # exchanges of tensors that this rank has taken part in, for whoever counts them
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The sum of all ranks' x, on every rank. x may be overwritten."""
@@ -42,6 +62,17 @@ class Collective(Protocol):
 
     def broadcast(self, x: Tensor) -> None:
         """Fill x with rank 0's."""
+        ...
+
+    def receives(self, kind: Kind) -> int:
+        """How many tensors like its own this rank needs room for in such an exchange."""
+        ...
+
+    def take_part(self, kind: Kind, x: Tensor, room: Tensor) -> None:
+        """All of an exchange that other ranks wait for, and nothing that takes memory. x may be overwritten.
+
+        room [receives(kind), *x.shape]: what comes from the others; x, where nothing needs room
+        """
         ...
 
     def same(self, mine: tuple[int, ...]) -> bool:
@@ -63,6 +94,7 @@ class Alone:
     rank = 0
     world_size = 1
     waits = False
+    joined = 0
 
     def all_reduce(self, x: Tensor) -> Tensor:
         return x
@@ -71,6 +103,12 @@ class Alone:
         return [x]
 
     def broadcast(self, x: Tensor) -> None:
+        pass
+
+    def receives(self, kind: Kind) -> int:
+        return 0
+
+    def take_part(self, kind: Kind, x: Tensor, room: Tensor) -> None:
         pass
 
     def same(self, mine: tuple[int, ...]) -> bool:

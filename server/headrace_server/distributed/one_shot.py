@@ -30,10 +30,11 @@ class OneShotSum:
         size = x.numel() * x.element_size()
         return x.dtype == self._buffer.dtype and size <= MOST_BYTES and size % ALIGNMENT == 0
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, total: Tensor) -> None:
+        """`total`, contiguous, may be x."""
         mine = self._buffer[: x.numel()]
         mine.copy_(x.reshape(-1))
-        return torch.ops.symm_mem.one_shot_all_reduce(mine, "sum", self._group).view(x.shape)
+        torch.ops.symm_mem.one_shot_all_reduce_out(mine, "sum", self._group, total.view(-1))
 
 
 def one_shot_sum(dtype: torch.dtype, device: torch.device) -> OneShotSum | None:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headrace_server.distributed.collective import WORDS
+from headrace_server.distributed.collective import WORDS, Kind
 from headrace_server.distributed.lifeline import Lifeline
 from headrace_server.distributed.one_shot import OneShotSum, one_shot_sum
 from headrace_server.errors import LostRank
@@ -38,6 +38,7 @@ class ProcessGroup:
         self.world_size = world_size
         self._lifeline = lifeline
         self.waits = False
+        self.joined = 0
         with _others_may_be_gone():
             self._hosts = _gloo(rank, world_size, store, lifeline.address)
             self._devices = self._hosts if device.type == "cpu" else _nccl(rank, world_size, store, device)
@@ -47,23 +48,40 @@ class ProcessGroup:
         self._one_shot: OneShotSum | None = one_shot if all_have_it else None
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        with self._together():
-            if self._in_order:
-                return self._sum_in_order(x)
-            if self._one_shot is not None and self._one_shot.takes(x):
-                return self._one_shot(x)
-            self._devices.allreduce(x).wait()
-            return x
+        if self._in_order:
+            parts = self._room(Kind.SUM, x)
+            self.take_part(Kind.SUM, x, parts)
+            return _sum_in_order(parts)
+        one_shot = self._one_shot is not None and self._one_shot.takes(x)
+        total = x.new_empty(x.shape) if one_shot else x
+        self.take_part(Kind.SUM, x, total)
+        return total
 
     def gather(self, x: Tensor) -> list[Tensor] | None:
-        parts = [torch.empty_like(x) for _ in range(self.world_size)] if self.rank == 0 else []
-        with self._together():
-            self._devices.gather(parts, x, 0).wait()
-        return parts or None
+        parts = self._room(Kind.GATHER, x)
+        self.take_part(Kind.GATHER, x, parts)
+        return list(parts) if self.rank == 0 else None
 
     def broadcast(self, x: Tensor) -> None:
+        self.take_part(Kind.BROADCAST, x, x)
+
+    def receives(self, kind: Kind) -> int:
+        everyones = self._in_order if kind is Kind.SUM else kind is Kind.GATHER and self.rank == 0
+        return self.world_size if everyones else 0
+
+    def take_part(self, kind: Kind, x: Tensor, room: Tensor) -> None:
         with self._together():
-            self._devices.broadcast(x, 0).wait()
+            if kind is Kind.GATHER:
+                self._devices.gather(list(room) if self.rank == 0 else [], x, 0).wait()
+            elif kind is Kind.BROADCAST:
+                self._devices.broadcast(x, 0).wait()
+            elif self._in_order:
+                self._devices._allgather_base(room.view(-1), x.reshape(-1)).wait()
+            elif self._one_shot is not None and self._one_shot.takes(x):
+                self._one_shot(x, room)
+            else:
+                self._devices.allreduce(x).wait()
+        self.joined += 1
 
     def same(self, mine: tuple[int, ...]) -> bool:
         said = torch.zeros(WORDS, dtype=torch.int64)
@@ -79,15 +97,8 @@ class ProcessGroup:
             self._hosts.allreduce(least, dist.ReduceOp.MIN).wait()
         return int(least)
 
-    def _sum_in_order(self, x: Tensor) -> Tensor:
-        """Of the ranks, in float32. NCCL and gloo move less, but their own sums of more than two begin with another
-        rank for each part of x, so that a row's bits would depend on how many rows there are."""
-        parts = [torch.empty_like(x) for _ in range(self.world_size)]
-        self._devices.allgather([parts], [x]).wait()
-        total = parts[0].float()
-        for part in parts[1:]:
-            total += part
-        return total.to(x.dtype)
+    def _room(self, kind: Kind, x: Tensor) -> Tensor:
+        return x.new_empty((self.receives(kind), *x.shape))
 
     def give_up(self, error: BaseException) -> None:
         self._lifeline.give_up(error)
@@ -104,6 +115,15 @@ class ProcessGroup:
             self._lifeline.give_up(error)
         finally:
             self.waits = False
+
+
+def _sum_in_order(parts: Tensor) -> Tensor:
+    """Of the ranks, in float32. NCCL and gloo move less, but their own sums of more than two begin with another rank
+    for each part of a tensor, so that a row's bits would depend on how many rows there are."""
+    total = parts[0].float()
+    for part in parts[1:]:
+        total += part
+    return total.to(parts.dtype)
 
 
 def _gloo(rank: int, world_size: int, store: dist.Store, address: str) -> Any:

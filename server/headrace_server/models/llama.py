@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headrace_kernels.ops import HeadNorms
 from headrace_server.attention.interface import AttentionBackend, AttentionBatch, LayerAttention, LayerCache
-from headrace_server.distributed.collective import Collective
+from headrace_server.distributed.collective import Collective, Exchange, Kind
 from headrace_server.errors import WeightsError
 from headrace_server.layers.attention import Attention, NoAttention
 from headrace_server.layers.embedding import Embedding, LanguageModelHead
@@ -91,6 +91,15 @@ class Llama:
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [rows, hidden_size] → [rows, vocab_size] float32 on rank 0, [rows, 0] elsewhere. All take part."""
         return self._head(hidden)
+
+    def exchanges(self, tokens: int, logits: Sequence[int]) -> list[Exchange]:
+        """What ranks exchange in a forward pass over so many tokens, and then for logits of so many rows, time after
+        time."""
+        dtype = self._embedding.weight.dtype
+        summed = Exchange(Kind.SUM, (tokens, self.config.hidden_size), dtype)
+        widest = self.split.vocabulary_widths[0]
+        gathered = [Exchange(Kind.GATHER, (rows, widest), dtype) for rows in logits]
+        return [summed] * (1 + 2 * len(self._layers)) + gathered
 
     def _layer(
         self, names: LayerNames, layer: LayerConfig, checkpoint: Checkpoint, backend: AttentionBackend

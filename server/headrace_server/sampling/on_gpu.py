@@ -22,7 +22,8 @@ class DeviceSampler:
     def sample(
         self, logits: Tensor, rows: Ints, indices: Ints, state: SamplingState, last_token: Tensor
     ) -> DeviceSamples:
-        changed = state.take_changed()
+        changed = state.changed()
         if len(changed):
-            self._columns.put(changed, state)
+            self._columns.put(changed, state)  # if there is no memory for them, the next step tries again
+            state.forget_changed()
         return sample_on_gpu(logits, rows, indices, state, self._columns, last_token=last_token)

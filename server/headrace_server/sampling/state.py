@@ -49,8 +49,10 @@ class SamplingState(Columns):
         self.biases.lengths[row] = self.history.lengths[row] = 0
         self._changed.add(row)
 
-    def take_changed(self) -> Ints:
-        """Rows that were admitted or released since the last time: for whoever keeps a copy of the columns."""
-        changed = np.array(sorted(self._changed), np.int64)
+    def changed(self) -> Ints:
+        """Rows that were admitted or released since `forget_changed`: for whoever keeps a copy of the columns."""
+        return np.array(sorted(self._changed), np.int64)
+
+    def forget_changed(self) -> None:
+        """They were copied."""
         self._changed.clear()
-        return changed
