@@ -165,8 +165,10 @@ def test_what_ranks_exchange_in_a_step_is_known_before(name: str, two: Ranks, tm
     assert joined[0] == joined[1]
     world.forget(5)
     only(two, 1, "run_short_at_exchange", 0)
+    two.all("said_something")
     world.fails(**step)
     assert two.all("noted_exchanges") == joined
+    assert two.all("said_something")[1] == 0
 
 
 def test_two_ranks_without_memory_in_one_step(ranks: Ranks, tiny_llama: TinyModel) -> None:
@@ -220,7 +222,8 @@ def test_a_recorded_step_is_run_for_nobody(ranks: Ranks, tiny_llama: TinyModel) 
     world.all_is_well(tiny_llama, 0, 3)
     only(ranks, 1, "run_short_in", "_device", "upload")
     world.fails(3, decodes=[3])  # not for row 0, who was in the step before
-    world.all_is_well(tiny_llama, 0, 3)
+    for _ in range(4):
+        world.all_is_well(tiny_llama, 0, 3)
 
 
 @pytest.mark.parametrize("number", [0, FORWARD + 3], ids=["before it is captured", "while it is captured"])
@@ -260,14 +263,17 @@ def test_a_warm_up_without_memory_fails_on_all_ranks(ranks: Ranks, tiny_llama: T
 
 
 def test_ranks_that_add_up_as_gpus_do(two: Ranks, tiny_llama: TinyModel) -> None:
-    """In place, without room for the others' tensors."""
+    """Without room for the others' tensors."""
     two.all("sum_as_they_come")
     world = Recovering(two.load(tiny_llama.directory, way="torch"))
     world.begin()
     for number in (0, 3):
         only(two, 1, "run_short_at_exchange", number)
         world.fails(0, 3, decodes=[0, 3])
-        world.all_is_well(tiny_llama, 0, 3)
+        only(two, 1, "run_short_at_exchange", number)
+        world.fails(5, new={5: (PROMPTS[5], GREEDY)}, chunks={5: 13})
+        world.all_is_well(tiny_llama, 0, 3, 5)
+        world.forget(5)
 
 
 def test_a_rank_that_dies_while_it_goes_on_takes_the_others_along(two: Ranks, tiny_llama: TinyModel) -> None:
