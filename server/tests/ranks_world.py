@@ -286,6 +286,16 @@ class _Rank:
         """There is no memory for the next call of this: of a module, or of a part of the compute."""
         self._raise_in(owner, name, _no_memory())
 
+    def run_short_while_rehearsing(self) -> None:
+        """There is no memory to record a graph in the next warm-up."""
+        rehearse = self.runner.compute.rehearse
+
+        def short() -> None:
+            self.run_short_at_exchange(0)
+            rehearse()
+
+        self.runner.compute.rehearse = short
+
     def break_down_in(self, owner: str, name: str) -> None:
         """The next call fails otherwise."""
         self._raise_in(owner, name, RuntimeError("a bug"))

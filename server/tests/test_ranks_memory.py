@@ -262,6 +262,13 @@ def test_a_warm_up_without_memory_fails_on_all_ranks(ranks: Ranks, tiny_llama: T
     assert not any(isinstance(report, Raised) for report in ranks.all("warm_up", limits))
 
 
+def test_a_warm_up_without_memory_for_the_largest_graph_fails_on_all_ranks(two: Ranks, tiny_llama: TinyModel) -> None:
+    two.load(tiny_llama.directory, way="device")
+    only(two, 1, "run_short_while_rehearsing")
+    refused = Raised("CapacityError", "there is no memory to record the decode step of 4 rows")
+    assert two.all("warm_up", Limits(4, 16, 64, 16)) == [refused] * 2
+
+
 def test_ranks_that_add_up_as_gpus_do(two: Ranks, tiny_llama: TinyModel) -> None:
     """Without room for the others' tensors."""
     two.all("sum_as_they_come")
