@@ -30,7 +30,11 @@ OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # two shards on one port must be an error
 )
-REMOTE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 20_000))
+REMOTE = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # without it gRPC waits for a minute, whatever the line above says
+)
 """For a router elsewhere, whose machine may be gone without a word: it answers, or its session ends and another router
 can come. One on this machine may stand still for as long as somebody likes."""
 
@@ -59,7 +63,7 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
     stopped = _stop_signal()
     model = ModelThread()
     loaded = model.submit(lambda: _load(flags, config))
-    server = grpc.aio.server(options=OPTIONS if flags.address.startswith("unix:") else OPTIONS + REMOTE)
+    server = grpc.aio.server(options=options_for(flags.address))
     service = ShardService(flags, model, loaded)
     add_ShardServicer_to_server(service, server)
     address = _bind(server, flags.address)
@@ -78,6 +82,11 @@ async def _serve(flags: ServeFlags, config: ModelConfig) -> None:
         service.end("the shard ends")
         await server.stop(GRACE_SECONDS)
         flags.remove_socket()
+
+
+def options_for(address: str) -> tuple[tuple[str, int], ...]:
+    """Of a gRPC server that listens there."""
+    return OPTIONS if address.startswith("unix:") else OPTIONS + REMOTE
 
 
 def _load(flags: ServeFlags, config: ModelConfig) -> Any:

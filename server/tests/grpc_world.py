@@ -15,6 +15,7 @@ from headrace_server.model_thread import ModelThread
 from headrace_server.pb import shard_pb2 as pb
 from headrace_server.pb.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
 from headrace_server.runner import Runner
+from headrace_server.serve import options_for
 from headrace_server.service import ShardService
 
 NUM_BLOCKS = 64
@@ -94,7 +95,8 @@ async def ask(stream: Any, message: Any) -> Any:
 class Shard:
     """A served model: its stub; its Runner, for tests that hold a step up; its service, for those that end it."""
 
-    def __init__(self, stub: ShardStub, runner: Runner, service: ShardService) -> None:
+    def __init__(self, address: str, stub: ShardStub, runner: Runner, service: ShardService) -> None:
+        self.address = address
         self.stub = stub
         self.runner = runner
         self.service = service
@@ -110,19 +112,24 @@ class Shard:
 
 
 @asynccontextmanager
-async def serving(model_dir: Path, socket_dir: Path, *, warm: bool = True) -> AsyncIterator[Shard]:
-    address = f"unix:{socket_dir / 'shard.sock'}"
+async def serving(
+    model_dir: Path, socket_dir: Path, *, warm: bool = True, address: str | None = None
+) -> AsyncIterator[Shard]:
+    """On a Unix socket, or at `address`, whose port may be 0."""
+    address = address or f"unix:{socket_dir / 'shard.sock'}"
     flags = parse_serve(["--model-dir", str(model_dir), "--uds-path", str(socket_dir / "shard.sock")])
     model = ModelThread()
     loaded = model.submit(lambda: load(model_dir))
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=options_for(address))
     service = ShardService(flags, model, loaded)
     add_ShardServicer_to_server(service, server)
-    server.add_insecure_port(address)
+    port = server.add_insecure_port(address)
+    if not address.startswith("unix:"):
+        address = f"{address.rpartition(':')[0]}:{port}"
     await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            shard = Shard(ShardStub(channel), await loaded, service)
+            shard = Shard(address, ShardStub(channel), await loaded, service)
             if warm:
                 await shard.warm_up()
             yield shard
