@@ -18,6 +18,8 @@ SHAPES = {
     "one head": Shape(heads=1, kv_heads=1, head_dim=64, hidden=64),
     "odd sizes": Shape(hidden=52, inner=41, heads=5, kv_heads=5, head_dim=20, vocab=17),
     "head of 80": Shape(head_dim=80, heads=4, kv_heads=2, hidden=100),
+    "head of 96": Shape(head_dim=96, heads=3, kv_heads=1, block_size=16),
+    "head of 128": Shape(head_dim=128, heads=4, kv_heads=2),
     "head of 256": Shape(head_dim=256, heads=2, kv_heads=1),
     "group of 16": Shape(heads=16, kv_heads=1, head_dim=16),
     "blocks of 16": Shape(block_size=16),

@@ -71,7 +71,9 @@ def test_add_rms_norm_is_the_sum_and_then_rms_norm_bit_for_bit(dtype, isa, gener
 
 @BOTH
 @TOKENS
-@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(64, 64), (64, 32), (80, 20), (128, 128), (8, 2)])
+@pytest.mark.parametrize(
+    ("head_dim", "rotary_dim"), [(64, 64), (64, 32), (80, 20), (96, 96), (128, 128), (256, 256), (8, 2)]
+)
 def test_rotary_embedding(head_dim, rotary_dim, tokens, dtype, isa, generator):
     fused = torch.randn(tokens, 7 * head_dim, generator=generator).to(dtype)
     angles = torch.randn(500, rotary_dim, generator=generator)
@@ -119,7 +121,7 @@ def ints(*values):
 
 
 @BOTH
-@pytest.mark.parametrize("head_dim", [8, 20, 64])
+@pytest.mark.parametrize("head_dim", [8, 20, 64, 80, 96, 128, 256])
 @pytest.mark.parametrize("block_size", [16, 32])
 def test_stored_keys_and_values_are_read_back(head_dim, block_size, dtype, isa, generator):
     """Two rows, one of which has tokens before; what lies in blocks of nobody stays."""

@@ -52,6 +52,23 @@ def test_decode_rows_of_every_length(context, dtype):
 
 
 @BOTH
+@pytest.mark.parametrize("block_size", [16, 32])
+@pytest.mark.parametrize("group", [1, 2, 5, 8, 16])
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 256])
+def test_head_sizes_groups_and_blocks_together(head_dim, group, block_size, dtype):
+    """Rows that decode, one of them its first position, and a chunk in the middle of a prompt."""
+    world = World(Shape(group, 1, head_dim, block_size, dtype), [1, 530, 300])
+    assert_matches_reference(world, [(0, 0, 1), (1, 529, 530), (2, 255, 295)])
+
+
+@BOTH
+@pytest.mark.parametrize(("head_dim", "group"), [(64, 1), (80, 4), (96, 16), (128, 8), (256, 2)], ids=str)
+def test_long_contexts_of_every_head_size(head_dim, group, dtype):
+    world = World(Shape(group, 1, head_dim, 16, dtype), [8192, 4097])
+    assert_matches_reference(world, [(0, 8191, 8192), (1, 4090, 4097)])
+
+
+@BOTH
 def test_a_whole_prompt_longer_than_a_partition(dtype, isa):
     assert_matches_reference(World(Shape(dtype=dtype), [1100]), [(0, 0, 1100)])
 
