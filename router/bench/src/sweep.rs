@@ -55,14 +55,15 @@ impl Figure {
 }
 
 /// With limits: the highest load at which [`GOOD`] of the requests keep them; perhaps none does. Without: the last load
-/// before the first one that adds less than [`GROWTH`] to the output tokens/s.
+/// before the first one that adds less than [`GROWTH`] to the output tokens/s; perhaps all add more.
 fn knee(points: &[Figure]) -> Option<usize> {
     if points.iter().any(|point| point.good_share.is_some()) {
         return points.iter().rposition(|point| point.good_share.is_some_and(|share| share >= GOOD));
     }
     let grows = |pair: &[Figure]| pair[1].output_tokens_per_s >= pair[0].output_tokens_per_s * (1.0 + GROWTH);
     let answered = points.first().is_some_and(|first| first.output_tokens_per_s > 0.0);
-    answered.then(|| points.windows(2).take_while(|pair| grows(pair)).count())
+    let last = points.windows(2).take_while(|pair| grows(pair)).count();
+    (answered && last + 1 < points.len()).then_some(last)
 }
 
 /// Share of the requests.
@@ -114,7 +115,9 @@ impl fmt::Display for Sweep {
             }
         } else if let Some(load) = self.knee {
             let percent = GROWTH * 100.0;
-            writeln!(f, "\n{load} {}: what was tried beyond adds less than {percent} % of tokens/s", self.of.unit())?;
+            writeln!(f, "\n{load} {}: the next load adds less than {percent} % of tokens/s", self.of.unit())?;
+        } else if first.output_tokens_per_s > 0.0 {
+            writeln!(f, "\nno knee: tokens/s grow up to the highest load; try more")?;
         }
         for Point { load, report } in &self.points {
             for (cause, count) in &report.failures {
@@ -143,9 +146,14 @@ mod tests {
     fn without_limits_the_knee_is_the_last_load_before_throughput_stops_to_grow() {
         assert_eq!(grown(&[100.0, 190.0, 250.0, 255.0, 400.0]), Some(2));
         assert_eq!(grown(&[100.0, 105.0, 110.0]), Some(1));
-        assert_eq!(grown(&[100.0, 200.0]), Some(1));
-        assert_eq!(grown(&[100.0]), Some(0));
+        assert_eq!(grown(&[100.0, 100.0]), Some(0));
         assert_eq!(grown(&[0.0, 0.0]), None);
+    }
+
+    #[test]
+    fn without_limits_there_is_no_knee_where_every_load_adds_throughput() {
+        assert_eq!(grown(&[100.0, 200.0]), None);
+        assert_eq!(grown(&[100.0]), None);
     }
 
     #[test]

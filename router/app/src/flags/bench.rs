@@ -66,7 +66,7 @@ pub struct LoadFlags {
     pub burstiness: Option<f64>,
     /// Run at each of these loads, from low to high, and find the knee: `rate=1,2,4,8` or `concurrency=1,8,48`. With
     /// --slo-ttft or --slo-itl that is the highest load at which 90 % of the requests keep them; else the last one before
-    /// the output tokens/s grow by less than 5 %.
+    /// the output tokens/s grow by less than 5 %, if they ever do.
     #[arg(long, value_name = "rate=…|concurrency=…", value_parser = sweep, conflicts_with_all = ["streams", "rate"])]
     pub sweep: Option<SweepLoads>,
     /// Requests of the run; with --sweep of each. Default: four for each stream, or four seconds' worth of --rate, or those

@@ -65,7 +65,9 @@ fn swept(sweep: &Sweep) -> String {
         let limits = first.report.goodput.map(|goodput| format!("; good: {}", goodput.limits)).unwrap_or_default();
         let _ = writeln!(body, "<p class=\"soft\">{}{}</p>", escape(&first.report.api), escape(&limits));
     }
-    let knee = sweep.knee.map_or_else(|| "none: no load is good".to_owned(), number);
+    let limited = sweep.points.iter().any(|point| point.report.goodput.is_some());
+    let none = if limited { "none: no load is good" } else { "none: more load might still bring more" };
+    let knee = sweep.knee.map_or_else(|| none.to_owned(), number);
     let most = sweep.points.iter().map(|point| point.report.output_tokens_per_s).fold(0.0, f64::max);
     let two = tile(&knee, &format!("knee, {}", sweep.of.unit())) + &tile(&number(most), "most output tokens/s");
     let _ = writeln!(body, "<div class=\"tiles\">{two}</div>");
@@ -300,5 +302,14 @@ mod tests {
         assert_eq!(sweep.matches("<svg").count(), 5 + 3 * 5);
         assert_eq!(sweep.matches("class=\"knee\"").count(), 0, "no load is good here");
         assert!(sweep.contains("none: no load is good") && run.contains("10 answers have fewer tokens than asked"));
+    }
+
+    #[test]
+    fn a_sweep_without_a_knee_says_where_it_might_be() {
+        let mut point = Point { load: 1.0, report: report(1.0) };
+        let told = |point: &Point| swept(&Sweep::new(Axis::Rate, vec![point.clone()]));
+        assert!(told(&point).contains("none: no load is good"));
+        point.report.goodput = None;
+        assert!(told(&point).contains("none: more load might still bring more"));
     }
 }
