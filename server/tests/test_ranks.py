@@ -26,7 +26,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Heads and columns in whole groups of 32, as smaller weights want them.
 GROUPED = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
-TORCH = ("llama-biases", "three-kv-heads", "grouped", "four-bits")
+TORCH = (*MODELS, "grouped", "four-bits")
 ASKING = SamplingParameters(logprobs=True, prompt_logprobs=True)
 PROMPTS = {row: random_tokens(length, seed=row) for row, length in ((0, 20), (3, 1), (5, 17))}
 TOKENS = 6

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import TinyModel
+from int4_checkpoints import write
+from tiny_models import TinyModel, llama
 
 # What a server with other limits compiles: the same code, another process, other numbers of rows, tokens and blocks.
 OTHER_LIMITS = """
@@ -37,6 +38,21 @@ def test_a_server_finds_every_kernel_compiled(flags: list[str], tiny_llama: Tiny
     assert sorted(tmp_path.rglob("*.cubin")) == sorted(compiled)
     products = [path for path in compiled if path.name == "_invariant_linear_kernel.cubin"]
     assert bool(products) == bool(flags), "they are compiled where they are used"
+
+
+def test_ranks_that_read_a_checkpoint_ask_for_what_was_compiled_without_it(tmp_path: Path) -> None:
+    """Weights in act-order, tensors with addresses, and no graphs, which would have come by every number of rows."""
+    plain = llama(tmp_path / "source", intermediate_size=128, num_hidden_layers=1).directory
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True}
+    model = ["--model-dir", str(write(plain, tmp_path, config, act_order=True).quantized)]
+    model += ["--kernel-cache", str(tmp_path / "kernels")]
+    warmed = run("-m", "headrace_server", "warm", "--num-shard", "2", "--cuda-graphs", "0", *model)
+    assert warmed.returncode == 0, warmed.stderr
+    compiled = sorted(tmp_path.rglob("*.cubin"))
+    started = run(str(Path(__file__).parent / "addressed_start.py"), "2", *model)
+    assert started.returncode == 0, started.stderr
+    assert int(started.stdout) > 30
+    assert sorted(tmp_path.rglob("*.cubin")) == compiled
 
 
 def test_a_chip_that_is_not_known_is_an_error_in_one_line(tiny_llama: TinyModel, tmp_path: Path) -> None:

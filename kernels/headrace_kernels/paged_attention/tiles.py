@@ -38,12 +38,14 @@ def mixed_tiles(
     return Tiles(max(128, rows), 64, 8, 3)
 
 
-def decode_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int) -> Tiles:
+def decode_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int, chip: int) -> Tiles:
     """For steps of decode rows alone: bytes on their way matter, not products."""
     rows = max(16, next_power_of_two(group))
     if query_bytes == 4:
         return Tiles(rows, 32, 4, 2)
     if cache_bytes == 1:  # widening takes registers
+        if 96 < head_dim <= 128 and chip >= 100:  # the compiler stops at 128 for 4 warps, and spills
+            return Tiles(rows, 64, 8, 3)
         return Tiles(rows, 32, 4, 2 if head_dim > 128 else 4)
     return Tiles(rows, 32 if head_dim > 128 else 64, 4, 2 if head_dim > 128 else 3)
 

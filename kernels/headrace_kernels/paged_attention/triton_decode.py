@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headrace_kernels.checks import ArgumentError
-from headrace_kernels.gpu.chip import multiprocessors
+from headrace_kernels.gpu.chip import capability, multiprocessors
 from headrace_kernels.gpu.float8 import as_stored
 from headrace_kernels.gpu.launch import launch
 from headrace_kernels.paged_attention.scores import Scores
@@ -57,7 +57,7 @@ def paged_attention(
         tiles = invariant_tiles(head_dim, group, *sizes)
     else:
         partition, least = 0, LEAST_SPLIT.value
-        tiles = decode_tiles(head_dim, group, *sizes)
+        tiles = decode_tiles(head_dim, group, *sizes, capability())
     splits = max(1, -(-max_blocks * block_size // least))
     if partition and splits > room:
         raise ArgumentError(f"workspace: {num_rows} rows of {splits} partitions do not fit: there is room for {room}")

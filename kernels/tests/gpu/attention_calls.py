@@ -23,6 +23,7 @@ SOME = (
     (80, 8, torch.float16, None),
     (96, 1, torch.float16, None),
     (128, 1, torch.float16, FLOAT8),
+    (128, 8, torch.bfloat16, FLOAT8),
     PLAIN,
     (256, 8, torch.bfloat16, FLOAT8),
 )

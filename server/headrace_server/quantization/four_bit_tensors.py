@@ -57,7 +57,7 @@ class _Part:
         """Numbers from -8 to 7, stored 8 higher, and so are zeros; without zeros 8 stands for 0."""
         self.checkpoint.ignore(f"{self.name}.weight_shape")
         scales = self.checkpoint.take_unchanged(f"{self.name}.weight_scale", self.out_features, self._stored_groups)
-        scales = scales.T.contiguous()
+        scales = _as_halves(scales.T).contiguous()
         zeros = torch.full(scales.shape, 8, dtype=torch.uint8, device=scales.device)
         if self.checkpoint.has(f"{self.name}.weight_zero_point"):
             words = self._words("weight_zero_point", self._out_words, self._stored_groups)
@@ -90,7 +90,7 @@ class _Part:
         return groups_of(self.in_features, self.stored.group_size, self.name)
 
     def _scales(self) -> Tensor:
-        return self.checkpoint.take_unchanged(f"{self.name}.scales", self._stored_groups, self.out_features)
+        return _as_halves(self.checkpoint.take_unchanged(f"{self.name}.scales", self._stored_groups, self.out_features))
 
     def _words(self, kind: str, *axes: int | Slice) -> Tensor:
         return self.checkpoint.take_unchanged(f"{self.name}.{kind}", *axes, dtypes=("I32",))
@@ -111,3 +111,10 @@ class _Part:
     def _in_words(self) -> Slice:
         inputs = self.in_features
         return Slice(inputs.size // WORD, inputs.begin // WORD, inputs.end // WORD)
+
+
+def _as_halves(scales: Tensor) -> Tensor:
+    """In float16, as most checkpoints have them: kernels are compiled for a type before a checkpoint is there. In
+    float32 if that would change one."""
+    halves = scales.half()
+    return halves if scales.is_meta or torch.equal(halves.float(), scales.float()) else scales.float()
