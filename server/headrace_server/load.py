@@ -185,6 +185,8 @@ def settings_of_ranks(flags: ServeFlags, config: ModelConfig, dtype: str, device
         "--kv-cache-dtype": flags.kv_cache_dtype,
         "--block-size": str(_block_size(flags, config, device_type)),
         "--batch-invariant": "given" if flags.batch_invariant else None,
+        # A step is padded to the rows of its graph, on every rank.
+        "--cuda-graphs": None if flags.cuda_graphs is None else ",".join(map(str, flags.cuda_graphs)) or "0",
         "--rope-scaling": stretch.scaling if stretch else None,
         "--rope-factor": str(stretch.factor) if stretch else None,
     }

@@ -47,7 +47,8 @@ def model(tiny_llama: TinyModel) -> Path:
 def test_ranks_that_are_alike_are_told_nothing(model: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(model, tmp_path / "elsewhere"))
     assert (
-        told(settings(model), settings(copy, "--num-threads", "3"), settings(model, "--cuda-graphs", "1")) == [None] * 3
+        told(settings(model), settings(copy, "--num-threads", "3"), settings(model, "--kernel-cache", "/k"))
+        == [None] * 3
     )
 
 
@@ -58,6 +59,8 @@ def test_ranks_that_are_alike_are_told_nothing(model: Path, tmp_path: Path) -> N
         (["--kv-cache-dtype", "int8"], "--kv-cache-dtype is not given on rank 0 and int8 on rank 2"),
         (["--block-size", "64"], "--block-size is 32 on rank 0 and 64 on rank 2"),
         (["--batch-invariant"], "--batch-invariant is not given on rank 0 and given on rank 2"),
+        (["--cuda-graphs", "4,1"], "--cuda-graphs is not given on rank 0 and 4,1 on rank 2"),
+        (["--cuda-graphs", "0"], "--cuda-graphs is not given on rank 0 and 0 on rank 2"),
         (["--rope-scaling", "dynamic"], "--rope-scaling is not given on rank 0 and dynamic on rank 2"),
         (["--rope-factor", "2"], "--rope-scaling is not given on rank 0 and linear on rank 2"),
     ],
