@@ -6,9 +6,10 @@
 namespace headrace::HEADRACE_ISA {
 
 // Reads R rows, whose lines begin at `rows` and lie in tiles, and P panels; writes or adds to the R rows of `out`,
-// `out_stride` floats apart.
+// `out_stride` floats apart. Inlined, though it is large: a call would save and restore every register, which costs short
+// K, such as attention's, a tenth.
 template <class T, int R, int P, bool Add>
-inline void multiply(const char* rows, Panels panels, Fetch& fetch, float* out, int64_t out_stride) {
+__attribute__((always_inline)) inline void multiply(const char* rows, Panels panels, Fetch& fetch, float* out, int64_t out_stride) {
     LineSum sums[R][P];
     for (int r = 0; r < R; r++) {
         for (int p = 0; p < P; p++) {
