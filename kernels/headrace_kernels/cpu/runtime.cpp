@@ -166,7 +166,9 @@ void* ThreadBuffer::reserve(size_t bytes) {
     if (bytes > capacity_) {
         constexpr size_t kCacheLine = 64;
         std::free(data_);
-        capacity_ = (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+        // By half at least: what a step needs rises a little with every token of the longest context.
+        const size_t grown = capacity_ + capacity_ / 2, wanted = bytes > grown ? bytes : grown;
+        capacity_ = (wanted + kCacheLine - 1) / kCacheLine * kCacheLine;
         data_ = std::aligned_alloc(kCacheLine, capacity_);
         if (data_ == nullptr) capacity_ = 0;
     }
