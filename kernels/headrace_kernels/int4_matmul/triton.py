@@ -234,9 +234,15 @@ def _dequantize_kernel(
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < OUT_FEATURES
     words = tl.load(packed_ptr + word * OUT_FEATURES + column, mask=inside, other=0)
+    if not HAS_GROUPS:
+        # The eight inputs of a word are of one group.
+        place = word * 8 // GROUP_SIZE * OUT_FEATURES + column
+        zero = tl.load(zeros_ptr + place, mask=inside, other=0).to(tl.float32)
+        scale = tl.load(scales_ptr + place, mask=inside, other=0.0).to(tl.float32)
     for i in tl.static_range(8):
-        group = tl.load(groups_ptr + word * 8 + i) if HAS_GROUPS else word * 8 // GROUP_SIZE
-        zero = tl.load(zeros_ptr + group * OUT_FEATURES + column, mask=inside, other=0).to(tl.float32)
-        scale = tl.load(scales_ptr + group * OUT_FEATURES + column, mask=inside, other=0.0).to(tl.float32)
+        if HAS_GROUPS:
+            place = tl.load(groups_ptr + word * 8 + i) * OUT_FEATURES + column
+            zero = tl.load(zeros_ptr + place, mask=inside, other=0).to(tl.float32)
+            scale = tl.load(scales_ptr + place, mask=inside, other=0.0).to(tl.float32)
         value = (((words >> (4 * i)) & 15).to(tl.float32) - zero) * scale
         tl.store(values_ptr + (word * 8 + i) * OUT_FEATURES + column, value, mask=inside)

@@ -138,7 +138,7 @@ class TorchCompute:
         graph = None
         if laid_out.num_chunks == 0 and self._graphs is not None:
             graph = self._graphs.holding(len(laid_out.rows))
-        with self._stand_in.through(self._course(laid_out, asked, graph)):
+        with self._stand_in.through(lambda: self._course(laid_out, asked, graph)):
             began = self._device.mark()
             batch = build_batch(laid_out, rows)
             logits, told = self._forward(laid_out, batch, asked, graph)
@@ -150,8 +150,6 @@ class TorchCompute:
 
     def _course(self, laid_out: StepRows, asked: list[AskedChunk], graph: Recorded | None) -> Course:
         """What other ranks wait for in a step: a forward pass, and that what was sampled is passed on."""
-        if self.collective.world_size == 1:
-            return []
         count = len(laid_out.sampling_rows)
         sampled = [_passed_on(count)] if count else []
         if graph is not None:
@@ -188,7 +186,7 @@ class TorchCompute:
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:
         rows = len(inputs.tokens)
-        with self._stand_in.through(self._stand_in.say_nothing(*self.model.exchanges(rows, [rows]))):
+        with self._stand_in.through(lambda: self._stand_in.say_nothing(*self.model.exchanges(rows, [rows]))):
             return self.model.logits(self.model(inputs.tokens, self._last_token, self._layers, inputs.batch))
 
     def _told(self, hidden: Tensor, asked: list[AskedChunk]) -> Callable[[], list[Floats]]:

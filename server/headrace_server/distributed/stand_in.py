@@ -39,16 +39,16 @@ class StandIn:
         return [partial(self._say_nothing, exchange) for exchange in exchanges]
 
     @contextmanager
-    def through(self, course: Course) -> Iterator[None]:
-        """Where there is no memory for something within, raises ShortOfMemory, after what is left of the course. A rank
-        that is alone has none, and raises what was raised."""
+    def through(self, course: Callable[[], Course]) -> Iterator[None]:
+        """Where there is no memory for something within, raises ShortOfMemory, after what is left of the course, which
+        nobody asks for otherwise. A rank that is alone has none, and raises what was raised."""
         begun = self._collective.joined
         try:
             yield
         except Exception as error:
             if self._collective.world_size == 1 or not lacks_memory(error):
                 raise
-            for take_part in course[self._collective.joined - begun :]:
+            for take_part in course()[self._collective.joined - begun :]:
                 take_part()
             raise ShortOfMemory(first_line(error)) from error
 
