@@ -16,6 +16,7 @@ from headrace_server.pb.shard_pb2_grpc import ShardStub
 
 PROMPT = [5, 6, 7, 8, 9]
 BLOCKS = [3, 1, 2]
+PING_ANSWER = b"\x00\x00\x08\x06\x01"  # how such a frame of HTTP/2 begins: eight bytes, a ping, an answer
 
 
 def ask_often(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
@@ -29,6 +30,7 @@ class Way:
 
     def __init__(self) -> None:
         self.address = ""
+        self.pings_answered: asyncio.Queue[None] = asyncio.Queue()  # one for each
         self._whole = asyncio.Event()
         self._whole.set()
 
@@ -41,6 +43,8 @@ class Way:
             while data := await source.read(65536):
                 await self._whole.wait()
                 target.write(data)
+                if data.startswith(PING_ANSWER):
+                    self.pings_answered.put_nowait(None)
         finally:
             target.close()
 
@@ -107,10 +111,15 @@ def test_a_router_that_is_there_keeps_its_session_however_long_it_says_nothing(
     ask_often(monkeypatch, patience=20_000)
 
     async def scenario() -> None:
-        async with serving(tiny_llama.directory, tmp_path, address="127.0.0.1:0") as shard:
-            session = await shard.session()
+        async with (
+            serving(tiny_llama.directory, tmp_path, address="127.0.0.1:0") as shard,
+            way_to(shard.address) as way,
+            grpc.aio.insecure_channel(way.address) as channel,
+        ):
+            session = await Session(ShardStub(channel), 7).opened()
             await ask(session.prefill, first_step(session))
-            await asyncio.sleep(0.5)
+            for _ in range(5):
+                await way.pings_answered.get()
             answer = await ask(session.decode, session.decode_step([0], [BLOCKS]))
             assert unpacked(answer.token_ids) == tiny_llama.greedy(PROMPT, 2)[1:]
 
