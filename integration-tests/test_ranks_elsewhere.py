@@ -1,5 +1,7 @@
 """Ranks that somebody else starts: by torchrun or by Ray, on this machine. A router attaches to them."""
 
+import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -89,6 +91,52 @@ def test_a_second_router_is_told_that_the_ranks_serve_another_one(
         assert "error: rank 0: it serves another router since " in second.log()
         second.stop()
         assert first.token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+
+
+def test_a_router_with_another_models_tokenizer_is_refused(
+    launch: Callable[..., Server], model_dir: Path, reference: Reference, tmp_path: Path
+) -> None:
+    """config.json says the same of both, but token ids would mean other texts."""
+    other = tmp_path / "other"
+    shutil.copytree(model_dir, other, ignore=shutil.ignore_patterns("*.safetensors", "*.gguf"))
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["the"], vocabulary["of"] = vocabulary["of"], vocabulary["the"]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    port = free_port()
+    words = ("-m", "headrace_server", "serve", "--model-dir", str(model_dir), "--listen", f"127.0.0.1:{port}")
+    with running(*words, *RANK):
+        refused = Server(*ROUTER, "--model-id", str(other), "--shards", f"127.0.0.1:{port}", command="router")
+        assert refused.process.wait(60) == 2
+        assert f"error: --model-id {other} is not the model that the shards have loaded" in refused.log()
+        assert "the SHA-256 of tokenizer.json is " in refused.log()
+        refused.stop()
+        copy = tmp_path / "copy"
+        shutil.copytree(model_dir, copy, ignore=shutil.ignore_patterns("*.safetensors", "*.gguf"))
+        assert attach(launch, copy, f"127.0.0.1:{port}").token_ids(PROMPT, 4) == reference.greedy(PROMPT, 4)
+
+
+def test_an_address_where_nobody_is_is_named_until_it_is_known_that_nobody_will_come(model_dir: Path) -> None:
+    port, nobody = free_port(), free_port()
+    shards = f"127.0.0.1:{port},127.0.0.1:{nobody}"
+    router = Server(*ROUTER, "--model-id", str(model_dir), "--shards", shards, command="router")
+    missing = f"rank 1 at 127.0.0.1:{nobody} ("
+
+    def named() -> bool:
+        with suppress(OSError):
+            return missing in router.get("/readyz")[1]
+        return False
+
+    wait_for(named, "/readyz to say who is missing")
+    assert f"waiting for rank 0 at 127.0.0.1:{port} (" in router.log()
+    words = ("-m", "headrace_server", "serve", "--model-dir", str(model_dir), "--listen", f"127.0.0.1:{port}")
+    with running(*words, *RANK):
+        assert router.process.wait(60) == 1
+    sentence = (
+        f"127.0.0.1:{port} is rank 0 of 1 and 2 addresses are given; name those of the 1 that were started together"
+    )
+    assert sentence in router.log()
+    router.stop()
 
 
 def test_a_step_too_large_for_one_ranks_memory_is_computed_again_in_smaller_ones(

@@ -21,6 +21,7 @@ from headrace_server.pb.shard_pb2_grpc import ShardServicer
 from headrace_server.session import Session, Sessions, Work
 from headrace_server.step import Filter, Step, StepResult
 from headrace_server.streams import serve_stream
+from headrace_server.tokenizer import sha256_of_tokenizer
 
 SESSION_KEY = "headrace-session"
 
@@ -33,6 +34,7 @@ class ShardService(ShardServicer):
         self._flags = flags
         self._model = model
         self._loaded = loaded
+        self._tokenizer_sha256 = sha256_of_tokenizer(flags.model_dir)
         self._warm = False
         self._warmups = 0
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # done with the first Info
@@ -56,6 +58,7 @@ class ShardService(ShardServicer):
             world_size=self._flags.world_size,
             process_id=os.getpid(),
             version=__version__,
+            tokenizer_sha256=self._tokenizer_sha256,
         )
 
     async def Warmup(self, request: pb.WarmupRequest, context: grpc.aio.ServicerContext) -> pb.WarmupResponse:

@@ -1,7 +1,9 @@
 """The protocol, on a real server: three streams are one session, one order, one fate."""
 
 import asyncio
+import hashlib
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -346,12 +348,26 @@ def test_info_and_warmup_say_what_was_agreed(tiny_llama: TinyModel, tmp_path: Pa
             assert (info.model_type, info.dtype, info.device) == ("llama", "float32", "cpu")
             assert (info.vocab_size, info.max_positions, info.block_size) == (97, 256, 16)
             assert info.kv_bytes_per_token == 2 * 3 * 2 * 16 * 4
+            assert info.tokenizer_sha256 == "", "the tiny model has none"
             pool = await shard.warm_up()
             assert pool.num_blocks == NUM_BLOCKS
             assert pool.pool_bytes == NUM_BLOCKS * 16 * info.kv_bytes_per_token
             assert pool.available_bytes > pool.pool_bytes
             largest = await shard.stub.Warmup(pb.WarmupRequest(max_batch_size=3, max_batch_prefill_tokens=32))
             assert largest.num_blocks == 3 * 256 // 16
+
+    run(scenario())
+
+
+def test_info_says_which_tokenizer_lies_beside_the_weights(tiny_llama: TinyModel, tmp_path: Path) -> None:
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_llama.directory, model_dir)
+    (model_dir / "tokenizer.json").write_bytes(b"any bytes")
+
+    async def scenario() -> None:
+        async with serving(model_dir, tmp_path, warm=False) as shard:
+            info = await shard.stub.Info(pb.InfoRequest())
+            assert info.tokenizer_sha256 == hashlib.sha256(b"any bytes").hexdigest()
 
     run(scenario())
 

@@ -141,6 +141,7 @@ mod tests {
             block_size: Tokens(32),
             kv_bytes_per_token: 1,
             ranks: 1,
+            tokenizer: None,
             version: "0".into(),
         }
     }

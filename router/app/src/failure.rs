@@ -17,6 +17,7 @@ use crate::flags::Origins;
 use crate::listen::ListenError;
 use crate::model::ModelError;
 use crate::prepare::PrepareError;
+use crate::same_model::OtherModel;
 use crate::simulate::SimulateError;
 use crate::socket::SocketError;
 use crate::supervise::Death;
@@ -38,6 +39,8 @@ pub enum Failure {
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Model(#[from] ModelError),
+    #[error(transparent)]
+    OtherModel(#[from] OtherModel),
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
@@ -110,7 +113,9 @@ impl Failure {
             Self::Bench(BenchError::Target(_) | BenchError::Workload(_) | BenchError::Tokenizer(_)) => {
                 ExitCode::from(2)
             }
-            Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) => ExitCode::from(2),
+            Self::Config(_) | Self::Simulate(_) | Self::Listen(_) | Self::Limit(_) | Self::OtherModel(_) => {
+                ExitCode::from(2)
+            }
             _ => ExitCode::FAILURE,
         }
     }

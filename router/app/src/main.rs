@@ -7,6 +7,7 @@
 mod bench;
 mod chat_templates;
 mod config;
+mod connect;
 mod defaults;
 mod failure;
 mod flags;
@@ -21,6 +22,7 @@ mod python;
 mod ready;
 mod reference;
 mod router;
+mod same_model;
 mod serve;
 mod service;
 mod shard_group;

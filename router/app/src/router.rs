@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use headrace_http::Front;
 use headrace_scheduler::{Blocks, Tokens};
-use headrace_shard::{CostModel, Deadlines, FakeShard, LogicalShard, ShardError, ShardFacts};
+use headrace_shard::{CostModel, FakeShard, LogicalShard, ShardError, ShardFacts};
 
 use crate::config::{RouterConfig, Shards};
+use crate::connect::{connect, deadlines};
 use crate::failure::Failure;
 use crate::flags::FakeFlags;
 use crate::listen::Door;
@@ -31,9 +33,10 @@ pub async fn run(config: RouterConfig, signals: &mut Signals) -> Result<(), Fail
         model_id: config.model_dir.display().to_string(),
         revision: None,
     });
+    let front = door.front.clone();
     let plan = Plan { config: &config.service, model: model.clone(), door, timeline };
     let service = tokio::select! {
-        service = service::start(plan, connect(&config, &model.model)) => service?,
+        service = service::start(plan, reach(&config, &model.model, front)) => service?,
         signal = signals.next() => {
             tracing::info!("{signal} before the server was ready");
             return Ok(());
@@ -42,10 +45,10 @@ pub async fn run(config: RouterConfig, signals: &mut Signals) -> Result<(), Fail
     service.run(signals, std::future::pending()).await
 }
 
-async fn connect(config: &RouterConfig, model: &Model) -> Result<LogicalShard, ShardError> {
-    let deadlines = Deadlines { step: config.service.step_timeout, ..Deadlines::default() };
+async fn reach(config: &RouterConfig, model: &Model, front: Front) -> Result<LogicalShard, ShardError> {
+    let deadlines = deadlines(config.service.step_timeout);
     match &config.shards {
-        Shards::At(addresses) => LogicalShard::connect(addresses, deadlines).await,
+        Shards::At(addresses) => connect(addresses, deadlines, &front).await,
         Shards::Fake(flags) => {
             let fake = fake_shard(flags, model, config.service.batching.max_batch_size);
             Ok(LogicalShard::fake(fake.with_deadlines(deadlines)))
@@ -67,6 +70,7 @@ fn fake_shard(flags: &FakeFlags, model: &Model, max_batch_size: u32) -> FakeShar
         block_size,
         kv_bytes_per_token: FAKE_KV_BYTES,
         ranks: 1,
+        tokenizer: None,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let cost = CostModel {

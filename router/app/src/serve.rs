@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headrace_shard::{Deadlines, LogicalShard, ShardError};
+use headrace_shard::ShardError;
 use tokio::time::timeout;
 
 use crate::config::ServeConfig;
+use crate::connect::{connect, deadlines};
 use crate::defaults;
 use crate::failure::Failure;
 use crate::listen::Door;
@@ -79,9 +80,9 @@ async fn with_shards(
     group: &mut ShardGroup,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let deadlines = Deadlines { step: config.service.step_timeout, ..Deadlines::default() };
-    let addresses = group.addresses();
-    let connect = async move { LogicalShard::connect(&addresses, deadlines).await };
+    let (addresses, front) = (group.addresses(), door.front.clone());
+    let deadlines = deadlines(config.service.step_timeout);
+    let connect = async move { connect(&addresses, deadlines, &front).await };
     let plan = Plan { config: &config.service, model, door, timeline };
     let started = tokio::select! {
         started = service::start(plan, connect) => started,

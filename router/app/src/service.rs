@@ -27,6 +27,7 @@ use crate::machine;
 use crate::metrics_port::MetricsPort;
 use crate::model::Model;
 use crate::ready::Ready;
+use crate::same_model::same_model;
 use crate::signals::Signals;
 use crate::supervise::Death;
 use crate::timeline::Timeline;
@@ -83,6 +84,7 @@ pub async fn start(
     let ((shard, facts), (tokenizer, chat_prompts)) =
         tokio::try_join!(reach, load_text(model.dir.clone(), &config.http))?;
     timeline.mark("waiting for the tokenizer");
+    same_model(&model, &tokenizer, &facts)?;
     door.front.doing("warming up");
     let pool = shard.warmup(&defaults::warmup_limits(config, &facts)?).await?;
     timeline.mark("warm-up");

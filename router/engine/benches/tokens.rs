@@ -85,6 +85,7 @@ async fn engine() -> Engine {
         block_size,
         kv_bytes_per_token: 1,
         ranks: 1,
+        tokenizer: None,
         version: "0".into(),
     };
     let rule = TokenRule { choices: Some(tokenizer::ids("abcdefgh ").into()), eos: None };

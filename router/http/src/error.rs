@@ -99,7 +99,7 @@ pub(crate) enum ApiError {
     )]
     CutOff,
     #[error("The model is not loaded yet: the server is {doing}. Try again when GET /readyz answers 200")]
-    Loading { doing: &'static str },
+    Loading { doing: Cow<'static, str> },
     #[error(
         "The answer was not finished within {limit:?}, and was given up. Ask for fewer tokens, try again when there is \
          less to do, or raise --request-timeout"

@@ -1,6 +1,7 @@
 //! The port answers before the model is loaded: that the process lives, and what it is doing. Then the real routes take
 //! over, on connections that are open already too.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
@@ -21,18 +22,18 @@ use crate::{payload, request_id};
 #[derive(Clone, Debug)]
 pub struct Front {
     routes: Arc<OnceLock<Router>>,
-    doing: Arc<watch::Sender<&'static str>>,
+    doing: Arc<watch::Sender<Cow<'static, str>>>,
 }
 
 impl Front {
     /// `doing` is what the server does until it can answer, as in "loading weights".
     pub fn new(doing: &'static str) -> Self {
-        Self { routes: Arc::default(), doing: Arc::new(watch::Sender::new(doing)) }
+        Self { routes: Arc::default(), doing: Arc::new(watch::Sender::new(doing.into())) }
     }
 
     /// Goes on to the next thing that it does.
-    pub fn doing(&self, doing: &'static str) {
-        self.doing.send_replace(doing);
+    pub fn doing(&self, doing: impl Into<Cow<'static, str>>) {
+        self.doing.send_replace(doing.into());
     }
 
     /// From now on these routes answer. Only the first ones count.
@@ -56,8 +57,8 @@ impl Front {
         Router::new().fallback(move |request| pass(front.clone(), loading.clone(), request))
     }
 
-    fn reason(&self) -> &'static str {
-        *self.doing.borrow()
+    fn reason(&self) -> Cow<'static, str> {
+        self.doing.borrow().clone()
     }
 }
 

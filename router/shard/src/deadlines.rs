@@ -8,6 +8,9 @@ pub struct Deadlines {
     /// Until every rank accepts connections. A shard listens before its weights are loaded, so this covers a process's
     /// start (and, across machines, its placement). Default 10 minutes.
     pub connect: Duration,
+    /// Until a rank that does not accept counts as missing, and between two looks at who still is. Default 5 seconds:
+    /// processes that start now are not missed.
+    pub patience: Duration,
     /// Info, and opening a session's streams: a shard answers them at once, but Info waits until its weights are
     /// loaded. Default 10 minutes.
     pub info: Duration,
@@ -25,6 +28,7 @@ impl Default for Deadlines {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(600),
+            patience: Duration::from_secs(5),
             info: Duration::from_secs(600),
             warmup: Duration::from_secs(600),
             health: Duration::from_secs(5),

@@ -7,7 +7,7 @@ use headrace_scheduler::{Blocks, Micros, Tokens};
 use crate::error::ShardError;
 use crate::proto::InfoResponse;
 
-/// Facts of the loaded model. Ranks agree on all but `device` (rank 0's) and `kv_bytes_per_token`.
+/// Facts of the loaded model. Ranks agree on all but `device` and `tokenizer` (rank 0's) and `kv_bytes_per_token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardFacts {
     pub model_type: String,
@@ -19,6 +19,8 @@ pub struct ShardFacts {
     /// KV bytes of one token, all layers, on the rank that holds most.
     pub kv_bytes_per_token: u64,
     pub ranks: u32,
+    /// SHA-256 of the tokenizer.json beside the weights, hexadecimal; `None` where there is no such file.
+    pub tokenizer: Option<String>,
     pub version: String,
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn agreed(infos: &[InfoResponse]) -> Result<ShardFacts, ShardError> {
         block_size: Tokens(first.block_size),
         kv_bytes_per_token: infos.iter().map(|info| info.kv_bytes_per_token).max().unwrap_or(0),
         ranks,
+        tokenizer: Some(first.tokenizer_sha256.clone()).filter(|digest| !digest.is_empty()),
         version: first.version.clone(),
     })
 }

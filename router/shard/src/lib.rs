@@ -9,7 +9,7 @@
 //! | `session.rs` | [`Session`]: plans in, results out, strictly in order |
 //! | `facts.rs`, `sampling.rs`, `result.rs`, `error.rs` | the values that cross this crate's border |
 //! | `address.rs`, `order.rs` | where a rank listens, and whether the addresses are those of all ranks in their order |
-//! | `connector.rs`, `deadlines.rs` | how a rank is reached, how long anything may take |
+//! | `connector.rs`, `gather.rs`, `deadlines.rs` | how a rank is reached, and all of them; how long anything may take |
 //! | `rank.rs`, `streams.rs`, `codec.rs` | one rank: its calls, its three streams, and whether its answers keep the order |
 //! | `remote.rs`, `hang.rs` | a session of N ranks: one message to all, complete when all have answered; who holds it up |
 //! | `expected.rs` | what a step's answer must hold, bound when the step is sent |
@@ -64,6 +64,7 @@ mod error;
 mod expected;
 mod facts;
 mod fake;
+mod gather;
 mod hang;
 mod logical;
 mod order;

@@ -10,6 +10,7 @@ use crate::deadlines::Deadlines;
 use crate::error::ShardError;
 use crate::facts::{PoolReport, ShardFacts, WarmupLimits, agreed};
 use crate::fake::FakeShard;
+use crate::gather::gather;
 use crate::order::in_order;
 use crate::rank::Rank;
 use crate::remote::RemoteSession;
@@ -28,16 +29,21 @@ enum Kind {
 }
 
 impl LogicalShard {
-    /// Connects to every rank; rank i listens at `addresses[i]`. Waits, trying again, until all accept.
+    /// Connects to every rank; rank i listens at `addresses[i]`. Waits, trying again, until all accept; `waiting` hears
+    /// every few seconds for whom, as in "waiting for rank 1 at 10.0.0.2:7000 (connection refused)".
     ///
     /// # Errors
-    /// `Unreachable` with the last reason when one does not within `deadlines.connect`; `Misuse` without addresses.
-    pub async fn connect(addresses: &[ShardAddress], deadlines: Deadlines) -> Result<Self, ShardError> {
+    /// `Unreachable` with the last reason when one does not within `deadlines.connect`; `Addresses` as soon as it is
+    /// known that there are not as many ranks; `Misuse` without addresses.
+    pub async fn connect(
+        addresses: &[ShardAddress],
+        deadlines: Deadlines,
+        waiting: impl Fn(&str),
+    ) -> Result<Self, ShardError> {
         if addresses.is_empty() {
             return Err(ShardError::Misuse { reason: "there are no shard addresses to connect to".into() });
         }
-        let connecting = (0..).zip(addresses).map(|(rank, address)| Rank::connect(rank, address, deadlines));
-        Ok(Self { kind: Kind::Remote(all(connecting).await?.into()) })
+        Ok(Self { kind: Kind::Remote(gather(addresses, deadlines, waiting).await?.into()) })
     }
 
     /// A shard in this process; see [`FakeShard`].

@@ -35,6 +35,23 @@ pub(crate) fn in_order<'a>(
     Err(ShardError::Addresses { found: found.collect::<Vec<_>>().join(" and "), remedy: remedy(named) })
 }
 
+/// `info` is what a rank says while others cannot be reached: they need not be waited for if there are none.
+///
+/// # Errors
+/// `Addresses`, with both numbers.
+pub(crate) fn as_many(
+    addresses: &[ShardAddress],
+    address: &ShardAddress,
+    info: &InfoResponse,
+) -> Result<(), ShardError> {
+    let (given, rank, world_size) = (addresses.len(), info.rank, info.world_size);
+    if world_size as usize == given {
+        return Ok(());
+    }
+    let found = format!("{address} is rank {rank} of {world_size} and {given} addresses are given");
+    Err(ShardError::Addresses { found, remedy: format!("name those of the {world_size} that were started together") })
+}
+
 fn remedy(mut named: Vec<Named>) -> String {
     let world_size = named.first().map_or(0, |first| first.world_size);
     if named.iter().any(|other| other.world_size != world_size) {

@@ -27,10 +27,19 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// Tries until the rank accepts or `deadlines.connect` has passed.
-    pub(crate) async fn connect(number: u32, address: &ShardAddress, deadlines: Deadlines) -> Result<Self, ShardError> {
+    /// Tries until the rank accepts or `deadlines.connect` has passed. Every failure goes to `failed`.
+    pub(crate) async fn connect(
+        number: u32,
+        address: &ShardAddress,
+        deadlines: Deadlines,
+        failed: impl Fn(String),
+    ) -> Result<Self, ShardError> {
         let mut reason = "the connection was not accepted".to_owned();
-        let connected = timeout(deadlines.connect, connect(address, |failure| reason = failure)).await;
+        let failed = |failure: String| {
+            reason.clone_from(&failure);
+            failed(failure);
+        };
+        let connected = timeout(deadlines.connect, connect(address, failed)).await;
         match connected {
             Ok(channel) => Ok(Self { number, address: address.clone(), channel, deadlines }),
             Err(_) => Err(ShardError::Unreachable {

@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use crate::error::{TokenizerError, one_line};
 use crate::least;
 use crate::pieces::Pieces;
@@ -18,6 +20,7 @@ pub struct Tokenizer {
     longest_token: Option<NonZeroUsize>,
     /// By id.
     special: Box<[bool]>,
+    sha256: String,
 }
 
 /// A text's tokens.
@@ -62,7 +65,8 @@ impl Tokenizer {
         let special = special.collect();
         let pieces = Pieces::of(&inner, last + 1);
         let longest_token = least::longest_token(&inner, pieces.as_ref(), last + 1);
-        Ok(Self { inner, pieces, longest_token, special })
+        let sha256 = Sha256::digest(json).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { inner, pieces, longest_token, special, sha256 })
     }
 
     /// Tokens of `text`; with `add_special_tokens` also those that the model expects around a text.
@@ -70,6 +74,11 @@ impl Tokenizer {
         let encoding = self.inner.encode(text, add_special_tokens);
         let encoding = encoding.map_err(|error| TokenizerError::Encode { reason: one_line(error) })?;
         Ok(Encoding { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().to_vec() })
+    }
+
+    /// Of the JSON that it was read from, byte for byte; hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
     }
 
     /// A text of so many bytes has at least this many tokens, special ones around it not counted: known without a look at

@@ -45,6 +45,15 @@ fn the_files_own_truncation_is_ignored() {
 }
 
 #[test]
+fn it_is_known_by_the_bytes_that_it_was_read_from() {
+    let one = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
+    assert_eq!(
+        Tokenizer::from_bytes(one).expect("valid").sha256(),
+        "2fae216f8e37173d46504a915bcc3c793a9036ed6dc08b4c7fee7a3babec470b"
+    );
+}
+
+#[test]
 fn an_empty_text_has_no_tokens() {
     let tokenizer = byte_level();
     assert!(tokenizer.encode("", false).expect("encodes").ids.is_empty());

@@ -60,6 +60,7 @@ impl FakeShard {
             block_size: Tokens(32),
             kv_bytes_per_token: 1024,
             ranks: 1,
+            tokenizer: None,
             version: env!("CARGO_PKG_VERSION").into(),
         };
         Self {

@@ -1,10 +1,12 @@
 //! What happens before the first step: connecting, facts, warm-up, health.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::test_shard::{TestShard, info};
 use crate::{connect_to, connected, deadlines};
 use headrace_scheduler::{Blocks, Micros, Tokens};
+use headrace_shard::proto::InfoResponse;
 use headrace_shard::{Deadlines, LogicalShard, ShardAddress, ShardError, WarmupLimits};
 
 const LIMITS: WarmupLimits = WarmupLimits {
@@ -24,6 +26,14 @@ async fn facts_of_one_rank_are_what_it_says() {
 }
 
 #[tokio::test]
+async fn rank_0_says_which_tokenizer_its_model_has_if_it_has_one() {
+    let (shards, logical) = connected(2).await;
+    assert_eq!(logical.facts().await.unwrap().tokenizer, None);
+    shards[0].settings.change(|unary| unary.info.tokenizer_sha256 = "abc".into());
+    assert_eq!(logical.facts().await.unwrap().tokenizer.as_deref(), Some("abc"));
+}
+
+#[tokio::test]
 async fn a_rank_is_reached_over_tcp_too() {
     let shard = TestShard::on_tcp(info(0, 1));
     let logical = connect_to(std::slice::from_ref(&shard)).await.unwrap();
@@ -38,7 +48,7 @@ async fn connecting_waits_for_a_rank_that_starts_later() {
     std::fs::rename(&path, &hidden).unwrap();
 
     let addresses = [late.address.clone()];
-    let mut connecting = Box::pin(LogicalShard::connect(&addresses, deadlines()));
+    let mut connecting = Box::pin(LogicalShard::connect(&addresses, deadlines(), |_| ()));
     tokio::select! {
         biased;
         _ = &mut connecting => panic!("nobody listens yet"),
@@ -53,14 +63,50 @@ async fn a_rank_that_never_accepts_is_named_with_its_address_and_the_last_reason
     let shard = TestShard::on_unix(info(0, 2));
     let nobody = ShardAddress::Unix("/nonexistent/shard.sock".into());
     let deadlines = Deadlines { connect: Duration::from_millis(50), ..deadlines() };
-    let error = LogicalShard::connect(&[shard.address.clone(), nobody], deadlines).await.unwrap_err().to_string();
+    let error =
+        LogicalShard::connect(&[shard.address.clone(), nobody], deadlines, |_| ()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot reach rank 1 at unix:/nonexistent/shard.sock: "), "{error}");
     assert!(error.contains("No such file"), "{error}");
 }
 
+/// Connects to a rank that says this of itself, and to an address where nobody is, with little patience; what is said
+/// meanwhile, and the end.
+async fn with_one_missing(info: InfoResponse, connect: Duration) -> (Vec<String>, String) {
+    let shard = TestShard::on_unix(info);
+    let nobody = ShardAddress::Unix("/nonexistent/shard.sock".into());
+    let addresses = [shard.address.clone(), nobody];
+    let said = RefCell::new(Vec::new());
+    let waiting = |sentence: &str| said.borrow_mut().push(sentence.to_owned());
+    let deadlines = Deadlines { connect, patience: Duration::from_millis(1), ..deadlines() };
+    let end = LogicalShard::connect(&addresses, deadlines, waiting)
+        .await
+        .unwrap_err()
+        .to_string()
+        .replace(&shard.address.to_string(), "a");
+    (said.into_inner(), end)
+}
+
+#[tokio::test]
+async fn who_is_missing_is_said_with_address_and_reason_until_the_time_is_up() {
+    let (said, end) = with_one_missing(info(0, 2), Duration::from_secs(1)).await;
+    let last = said.last().unwrap();
+    assert!(last.starts_with("waiting for rank 1 at unix:/nonexistent/shard.sock (No such file"), "{last}");
+    assert!(end.contains("No such file") && end.contains("tried for 1s"), "{end}");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_ranks_that_there_are_none_of() {
+    let (_, end) = with_one_missing(info(0, 1), Duration::from_secs(60)).await;
+    assert_eq!(
+        end,
+        "--shards must name every rank of one model once, in rank order, but a is rank 0 of 1 and 2 addresses are given; \
+         name those of the 1 that were started together"
+    );
+}
+
 #[tokio::test]
 async fn no_addresses_are_an_error() {
-    assert!(matches!(LogicalShard::connect(&[], deadlines()).await, Err(ShardError::Misuse { .. })));
+    assert!(matches!(LogicalShard::connect(&[], deadlines(), |_| ()).await, Err(ShardError::Misuse { .. })));
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use test_shard::{TestShard, info};
 /// No test waits for one; long enough for a loaded machine.
 fn deadlines() -> Deadlines {
     let limit = Duration::from_secs(60);
-    Deadlines { connect: limit, info: limit, warmup: limit, health: limit, step: limit }
+    Deadlines { connect: limit, patience: limit, info: limit, warmup: limit, health: limit, step: limit }
 }
 
 /// As many ranks as asked, and a session with them.
@@ -35,7 +35,7 @@ async fn connected(ranks: u32) -> (Vec<TestShard>, LogicalShard) {
 
 async fn connect_to(shards: &[TestShard]) -> Result<LogicalShard, ShardError> {
     let addresses: Vec<_> = shards.iter().map(|shard| shard.address.clone()).collect();
-    LogicalShard::connect(&addresses, deadlines()).await
+    LogicalShard::connect(&addresses, deadlines(), |_| ()).await
 }
 
 /// Polls until `count` answers of ranks have come in and wait for the others; that they do not make a result is part of

@@ -148,7 +148,7 @@ async fn overdue(signs: [Option<bool>; 2]) -> ShardError {
     }
     let addresses: Vec<_> = shards.iter().map(|shard| shard.address.clone()).collect();
     let hurry = Deadlines { step: Duration::from_millis(1), health: Duration::from_millis(500), ..deadlines() };
-    let logical = LogicalShard::connect(&addresses, hurry).await.unwrap();
+    let logical = LogicalShard::connect(&addresses, hurry, |_| ()).await.unwrap();
     let mut session = logical.open_session().await.unwrap();
     session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
     shards[0].sample(&[10]).await;
@@ -179,7 +179,7 @@ async fn an_answer_that_comes_while_ranks_are_asked_is_not_too_late() {
     let (mut shards, _) = connected(1).await;
     shards[0].settings.change(|unary| unary.health = None);
     let hurry = Deadlines { step: Duration::from_millis(1), ..deadlines() };
-    let logical = LogicalShard::connect(&[shards[0].address.clone()], hurry).await.unwrap();
+    let logical = LogicalShard::connect(&[shards[0].address.clone()], hurry, |_| ()).await.unwrap();
     let mut session = logical.open_session().await.unwrap();
     session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
     let waiting = shards[0].message().await;

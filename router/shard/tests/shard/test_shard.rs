@@ -79,6 +79,7 @@ pub fn info(rank: u32, world_size: u32) -> proto::InfoResponse {
         world_size,
         process_id: 1,
         version: "1.0".into(),
+        tokenizer_sha256: String::new(),
     }
 }
 

@@ -68,6 +68,7 @@ impl Setup {
             block_size: BLOCK,
             kv_bytes_per_token: 1,
             ranks: 1,
+            tokenizer: None,
             version: "0".into(),
         };
         let fake = FakeShard::new()
