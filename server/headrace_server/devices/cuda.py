@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -50,7 +51,8 @@ class CudaDevice:
     def __init__(self, index: int = 0) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
-        self._graph_memory: Any = torch.cuda.graph_pool_handle()
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # those that somebody has
+        self._graph_memory: Any = None  # theirs
 
     def memory(self, fraction: float) -> Memory:
         torch.cuda.empty_cache()
@@ -61,13 +63,13 @@ class CudaDevice:
     def usable(self) -> bool:
         """After an illegal access, or a failure of the hardware, every call of this process gives the same error."""
         try:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.torch_device)  # a thread that lands steps has a current device of its own
         except Exception:
             return False
         return True
 
     def relieve(self) -> None:
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.torch_device)
         torch.cuda.empty_cache()
 
     def upload(self, arrays: Sequence[NDArray]) -> list[Tensor]:
@@ -94,11 +96,16 @@ class CudaDevice:
 
     def record(self, run: Callable[[], Tensor]) -> Graph:
         run()  # compiles and allocates what may not be compiled or allocated while recording
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.torch_device)
+        if not self._graphs:
+            # Not the memory of graphs that are gone: something in it may still be held, such as the workspace that the
+            # library for products got while the first was recorded, and torch records into no such memory.
+            self._graph_memory = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # Of this thread alone: the one that lands steps may ask for an event meanwhile.
         with torch.cuda.graph(graph, pool=self._graph_memory, capture_error_mode="thread_local"):
             output = run()
+        self._graphs.add(graph)
         return CudaGraph(graph, output)
 
     def worst_case(self, run: Callable[[], None]) -> int:
@@ -106,7 +113,7 @@ class CudaDevice:
         torch.cuda.reset_peak_memory_stats(self.torch_device)
         before, _ = torch.cuda.mem_get_info(self.torch_device)
         run()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self.torch_device)
         # What libraries and graphs took outside torch's own allocator is in what the driver says is free.
         after, _ = torch.cuda.mem_get_info(self.torch_device)
         held = torch.cuda.memory_reserved(self.torch_device)
