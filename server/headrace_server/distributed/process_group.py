@@ -1,5 +1,6 @@
 """Ranks in processes of their own, on torch.distributed: NCCL between GPUs, gloo between CPUs."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from headrace_server.distributed.collective import WORDS, Kind
 from headrace_server.distributed.lifeline import Lifeline
-from headrace_server.distributed.one_shot import OneShotSum, one_shot_sum
-from headrace_server.errors import LostRank
+from headrace_server.distributed.one_shot import OneShotSum, Place, place_of, why_not
+from headrace_server.errors import LostRank, first_line
+from headrace_server.log import LOGGER
 
 FOREVER = timedelta(days=365)
 """A rank that is gone is noticed by the lifeline; one that hangs by the router, which names it. A rank that waits for a
@@ -43,9 +45,7 @@ class ProcessGroup:
             self._hosts = _gloo(rank, world_size, store, lifeline.address)
             self._devices = self._hosts if device.type == "cpu" else _nccl(rank, world_size, store, device)
         self._in_order = in_order or device.type == "cpu"
-        one_shot = None if self._in_order else one_shot_sum(dtype, device)
-        all_have_it = self.same((one_shot is not None,))
-        self._one_shot: OneShotSum | None = one_shot if all_have_it else None
+        self._one_shot = None if self._in_order else self._small_sum(store, dtype, device)
 
     def all_reduce(self, x: Tensor) -> Tensor:
         if self._in_order:
@@ -72,7 +72,7 @@ class ProcessGroup:
     def take_part(self, kind: Kind, x: Tensor, room: Tensor) -> None:
         with self._together():
             if kind is Kind.GATHER:
-                self._devices.gather(list(room) if self.rank == 0 else [], x, 0).wait()
+                self._devices.gather([list(room)] if self.rank == 0 else [], [x], dist.GatherOptions()).wait()
             elif kind is Kind.BROADCAST:
                 self._devices.broadcast(x, 0).wait()
             elif self._in_order:
@@ -97,6 +97,22 @@ class ProcessGroup:
             self._hosts.allreduce(least, dist.ReduceOp.MIN).wait()
         return int(least)
 
+    def _small_sum(self, store: dist.Store, dtype: torch.dtype, device: torch.device) -> OneShotSum | None:
+        """None, with a line in the log, where this machine or this torch has no such thing. The same on every rank."""
+        with _others_may_be_gone():
+            store.set(_PLACE.format(self.rank), json.dumps(place_of(device)))
+            places = [Place(*json.loads(store.get(_PLACE.format(rank)))) for rank in range(self.world_size)]
+        one_shot, reason = None, why_not(dtype, places, self.rank)
+        if self.least(int(reason is None)):
+            try:
+                one_shot = OneShotSum(dtype, device)
+            except (RuntimeError, ImportError, AttributeError) as error:
+                reason = first_line(error)
+            one_shot = one_shot if self.least(int(one_shot is not None)) else None
+        if one_shot is None:
+            LOGGER.info("NCCL sums small tensors too: %s", reason or "another rank says why")
+        return one_shot
+
     def _room(self, kind: Kind, x: Tensor) -> Tensor:
         return x.new_empty((self.receives(kind), *x.shape))
 
@@ -115,6 +131,10 @@ class ProcessGroup:
             self._lifeline.give_up(error)
         finally:
             self.waits = False
+
+
+_PLACE = "place of rank {}"
+"""Key under which a rank says where it is."""
 
 
 def _sum_in_order(parts: Tensor) -> Tensor:
