@@ -89,9 +89,12 @@ profile: shard ## Show where a step's time goes on this CPU, beside its floor (M
 	exec $(VENV)/bin/python -m headrace_server.profile --model-dir "$$model" $(ARGS)
 
 # Five minutes on one GPU; docs/gpu.md says how to read it. `make gpu-check ARGS=--dry` tries the check itself, without.
-gpu-check: shard ## Check the GPU kernels on this GPU and measure them beside its limits (five minutes; ARGS=--dry)
+# Nothing of it is compiled beforehand: any Python with torch will do, and where there is none, pip brings it.
+gpu-check: ## Check the GPU kernels on this GPU and measure them beside its limits (five minutes; ARGS=--dry)
 	@mkdir -p build
-	$(VENV)/bin/python -m headrace_server.gpu_check --json build/gpu-check.json $(ARGS)
+	@python=$$(scripts/find-torch $(VENV)/bin/python "$(PYTHON)") || { python=$(VENV)/bin/python && $(PYTHON) -m venv $(VENV) && \
+	  $(PIP) install -c requirements/constraints.txt "$(TORCH)" numpy safetensors; } || exit; \
+	PYTHONPATH=kernels:server $$python -m headrace_server.gpu_check --json build/gpu-check.json $(ARGS)
 
 # A fake shard behind the real router: what is measured is the router. FAKE_STEP_US= makes its steps take time.
 FAKE_STEP_US ?= 0
