@@ -18,6 +18,15 @@ pub enum ModelError {
     Malformed { path: PathBuf, reason: String },
 }
 
+/// A model directory and what it is called.
+#[derive(Debug)]
+pub struct ServedModel {
+    pub model: Model,
+    pub dir: PathBuf,
+    pub model_id: String,
+    pub revision: Option<String>,
+}
+
 /// Facts of a model directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {

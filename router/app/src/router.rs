@@ -12,8 +12,8 @@ use crate::connect::{connect, deadlines};
 use crate::failure::Failure;
 use crate::flags::FakeFlags;
 use crate::listen::Door;
-use crate::model::Model;
-use crate::service::{self, Plan, ServedModel};
+use crate::model::{Model, ServedModel};
+use crate::service::{self, Plan};
 use crate::signals::Signals;
 use crate::timeline::Timeline;
 

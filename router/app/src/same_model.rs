@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use headrace_shard::ShardFacts;
 use headrace_text::Tokenizer;
 
-use crate::service::ServedModel;
+use crate::model::ServedModel;
 
 /// With another model's tokenizer, every token id means another text: answers would be nonsense, without any error.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +43,7 @@ pub fn same_model(model: &ServedModel, tokenizer: &Tokenizer, facts: &ShardFacts
 
 #[cfg(test)]
 mod tests {
-    use headrace_shard::FakeShard;
-    use headrace_shard::LogicalShard;
+    use headrace_shard::{FakeShard, LogicalShard};
 
     use super::*;
     use crate::model::Model;

@@ -25,7 +25,7 @@ use crate::failure::{CutOff, Failure};
 use crate::listen::Door;
 use crate::machine;
 use crate::metrics_port::MetricsPort;
-use crate::model::Model;
+use crate::model::ServedModel;
 use crate::ready::Ready;
 use crate::same_model::same_model;
 use crate::signals::Signals;
@@ -44,15 +44,6 @@ pub struct Plan<'a> {
     pub model: Arc<ServedModel>,
     pub door: Door,
     pub timeline: Timeline,
-}
-
-/// A model directory and what it is called.
-#[derive(Debug)]
-pub struct ServedModel {
-    pub model: Model,
-    pub dir: PathBuf,
-    pub model_id: String,
-    pub revision: Option<String>,
 }
 
 /// A service that answers requests.
