@@ -31,9 +31,10 @@ def mixed_tiles(
         return Tiles(max(16, rows), 32 if head_dim > 128 else 64, 4, 2 if head_dim > 128 else 3)
     if query_bytes == 4:  # no tensor cores: registers limit
         return Tiles(max(16, rows), 32, 4, 2)
+    by_warp = chip < 90 or chip >= 120  # warps multiply by themselves: results take registers of few threads
     if head_dim > 128:
-        return Tiles(max(64, rows), 32, 8 if chip < 90 or cache_bytes == 1 else 4, 2)  # widening takes registers
-    if chip < 90:
+        return Tiles(max(64, rows), 32, 8 if by_warp or cache_bytes == 1 else 4, 2)  # widening takes registers
+    if by_warp:
         return Tiles(max(64, rows), 32, 4, 3)
     return Tiles(max(128, rows), 64, 8, 3)
 
