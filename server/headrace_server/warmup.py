@@ -91,18 +91,18 @@ def _plan(limits: Limits, num_blocks: int, served: int) -> PoolPlan:
 
 
 def _rehearse(runner: Runner, limits: Limits, num_blocks: int) -> None:
-    """All that takes memory beside weights and pool, with a pool as small as that allows: the largest prompt step, a
-    token for as many rows as there can be, every kind of step, and what makes steps faster. Prompts of every size, too:
-    whatever is compiled for a step is compiled now."""
+    """All that takes memory beside weights and pool, with a pool as small as that allows: what makes steps faster, and
+    beside it the largest prompt step, a token for as many rows as there can be, and every kind of step. Prompts of
+    every size, too: whatever is compiled for a step is compiled now."""
     block_size, max_positions = runner.compute.block_size, runner.config.max_positions
     served = min(limits.max_total_tokens or max_positions, max_positions)
     runner.prepare(_plan(replace(limits, max_batch_size=max(limits.max_batch_size, 2)), num_blocks, served))
+    runner.compute.rehearse()
     _run(runner, rehearsal.longest_prompts(limits, num_blocks, served, block_size))
     _run(runner, rehearsal.most_rows(limits, block_size))
     _run(runner, *rehearsal.every_kind(block_size))
     for step in rehearsal.every_size(limits, num_blocks, served, block_size):
         _run(runner, step)
-    runner.compute.rehearse()
 
 
 def _run(runner: Runner, *steps: Step) -> int:

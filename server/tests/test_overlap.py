@@ -4,7 +4,9 @@ recorded as graphs. Nobody's tokens change."""
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +24,11 @@ from shard_world import (
 )
 from timed_device import TimedDevice
 from tiny_models import TinyModel
+from torch import Tensor
 
 from headrace_server.compute.graphs import graph_sizes
-from headrace_server.compute.on_torch import TorchCompute
-from headrace_server.devices.interface import Memory
+from headrace_server.compute.on_torch import TorchCompute, TorchStep
+from headrace_server.devices.interface import Graph, Memory
 from headrace_server.memory import Limits
 from headrace_server.model_thread import Later, ModelThread
 from headrace_server.runner import IMPOSSIBLE, Landing, Runner
@@ -132,6 +135,52 @@ def test_graphs_are_recorded_smallest_first_and_steps_do_without_until_then(tiny
     world.step(decodes=[0])
     assert device.replayed == 1
     assert world.rows[0].answer == tiny_llama.greedy(PROMPTS[0], 4)
+
+
+def test_graphs_for_which_there_is_no_memory_are_done_without(
+    tiny_llama: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = TimedDevice()
+    runner = load_on_device(tiny_llama.directory, device)
+    runner.improve = lambda: False  # type: ignore[method-assign]
+    world = World(runner)
+    assert runner.compute.improve()  # one row
+    record = device.record
+
+    def short(run: Callable[[], Tensor]) -> Graph:
+        monkeypatch.setattr(runner.compute.model, "logits", none_left)
+        return record(run)
+
+    def none_left(hidden: Tensor) -> Tensor:
+        monkeypatch.undo()
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "record", short)
+    assert not runner.compute.improve()
+    assert not runner.compute.improve()
+    world.step(new={row: (prompt, GREEDY) for row, prompt in PROMPTS.items()}, chunks={0: 20, 1: 9})
+    world.step(decodes=[0, 1])
+    world.step(decodes=[0])
+    assert device.replayed == 1
+    assert world.rows[0].answer == tiny_llama.greedy(PROMPTS[0], 3)
+
+
+def test_steps_are_rehearsed_beside_what_graphs_take(tiny_llama: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has its graphs when the largest prompt step comes."""
+    runner, seen = load_on_device(tiny_llama.directory), []
+    launch = TorchCompute.launch
+
+    def noting(compute: TorchCompute, *step: Any) -> TorchStep:
+        assert compute._graphs is not None
+        seen.append(compute._graphs._rehearsed)
+        return launch(compute, *step)
+
+    monkeypatch.setattr(TorchCompute, "launch", noting)
+    warm_up(runner, Limits(4, 32, 64, None))
+    *rehearsed, served = seen
+    assert all(kept is not None for kept in rehearsed) and served is None
+    assert rehearsed[0].size == 4
+    assert [tuple(logits.shape) for logits in rehearsed[0].room] == [(rows, 97) for rows in (1, 2)]
 
 
 def test_graph_sizes() -> None:

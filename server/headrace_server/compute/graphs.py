@@ -19,7 +19,7 @@ from headrace_server.attention.interface import AttentionBatch
 from headrace_server.batch import Batch
 from headrace_server.devices.interface import Device, Graph
 from headrace_server.distributed.collective import Collective
-from headrace_server.errors import CapacityError, ShortOfMemory
+from headrace_server.errors import CapacityError, lacks_memory
 from headrace_server.log import LOGGER
 from headrace_server.step import Ints
 
@@ -63,6 +63,7 @@ class Recorded:
     size: int
     inputs: DecodeInputs
     graph: Graph  # its output: logits [size, vocab_size]
+    room: Sequence[Tensor] = ()  # for the logits of others
 
 
 class DecodeGraphs:
@@ -86,11 +87,17 @@ class DecodeGraphs:
         self._padding = padding
         self._inputs = _inputs(max(sizes, default=0), table_width, device.torch_device)
         self._recorded: list[Recorded] = []  # smallest first
+        self._rehearsed: Recorded | None = None  # nobody runs it
 
     def record_largest(self) -> None:
-        """And drop it: later ones find room in the memory that it took."""
-        if self._left and self._record(self._left[-1]) is None:
-            raise CapacityError(f"there is no memory to record the decode step of {self._left[-1]} rows")
+        """To see what all graphs take: scratch memory, which they share and of which the largest needs most, and logits
+        of each. It stays taken as long as these graphs are there."""
+        if not self._left:
+            return
+        *others, largest = self._left
+        self._rehearsed = self._record(largest, others)
+        if self._rehearsed is None:
+            raise CapacityError(f"there is no memory to record the decode step of {largest} rows")
 
     def record_next(self) -> bool:
         """Record the smallest that is missing. False if none is, or if there is no memory for more."""
@@ -99,7 +106,7 @@ class DecodeGraphs:
         size = self._left.pop(0)
         recorded = self._record(size)
         if recorded is None:
-            LOGGER.warning("decode steps of %d rows and more are not recorded: a rank has no memory for it", size)
+            LOGGER.warning("decode steps of %d rows and more are not recorded: there is no memory for it", size)
             self._left.clear()
             return False
         self._recorded.append(recorded)
@@ -139,22 +146,30 @@ class DecodeGraphs:
         self._collective.joined = joined + 1
         return logits
 
-    def _record(self, size: int) -> Recorded | None:
-        """A graph of so many rows, all of them padding for now. None if one of several ranks has no memory for it: then
-        none of them has the graph."""
-        inputs, short = self._inputs.of(size), False
+    def _record(self, size: int, others: Sequence[int] = ()) -> Recorded | None:
+        """A graph of so many rows, all of them padding for now, and room for the logits of those of `others`. None if
+        there is no memory for it, on one of several ranks: then none of them has the graph."""
+        inputs, short, width = self._inputs.of(size), False, 0
         self._pad(inputs)
 
         def run() -> Tensor:
-            nonlocal short
+            nonlocal short, width
             try:
-                return self._forward(inputs)
-            except ShortOfMemory:
+                logits = self._forward(inputs)
+            except Exception as error:
+                if not lacks_memory(error):
+                    raise
                 short = True
                 return inputs.tokens  # of a graph that nobody will run
+            width = logits.shape[1]
+            return logits
 
-        graph = self._device.record(run)
-        return Recorded(size, inputs, graph) if self._collective.least(int(not short)) else None
+        graph, room = self._device.record(run), []
+        try:
+            room = [torch.empty(rows, width, device=inputs.tokens.device) for rows in others]
+        except torch.OutOfMemoryError:
+            short = True
+        return Recorded(size, inputs, graph, room) if self._collective.least(int(not short)) else None
 
     def _pad(self, inputs: DecodeInputs) -> None:
         inputs.tokens.fill_(-1 - self._padding.row)

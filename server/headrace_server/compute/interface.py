@@ -101,7 +101,7 @@ class Compute(Protocol):
         ...
 
     def rehearse(self) -> None:
-        """Take the memory that `improve` will need at most, and give it back."""
+        """Take the memory that `improve` will need at most. It comes back with the pool's."""
         ...
 
     def improve(self) -> bool:
