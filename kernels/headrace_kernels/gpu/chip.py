@@ -12,8 +12,12 @@ FLOAT8 = 89
 
 
 def capability() -> int:
-    """Major · 10 + minor, such as 90 of an H100. 0 in the interpreter, which has nothing special."""
-    return 0 if interpreting() else int(driver.active.get_current_target().arch)
+    """Major · 10 + minor, such as 90 of an H100. 0 of what has nothing special: the interpreter, and chips that are not
+    NVIDIA's, whose numbers say something else."""
+    if interpreting():
+        return 0
+    target = driver.active.get_current_target()
+    return int(target.arch) if target.backend == "cuda" else 0
 
 
 ABSENT_MULTIPROCESSORS = 132
