@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 from headrace_kernels.gpu.cases import OPERATIONS
 from headrace_server.gpu_check.report import Line, Report
 
@@ -46,3 +49,24 @@ def test_a_wrong_number_is_a_failure_and_a_missed_goal_is_none() -> None:
     assert report.as_json()[0] == {
         "section": "section", "name": "slow", "us": 12.0, "share": 0.5, "goal": 0.85, "reached": False
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "problem, note, all_right",
+    [
+        (RuntimeError("an illegal memory access was encountered"), "RuntimeError: an illegal memory access", False),
+        (torch.OutOfMemoryError("Tried to allocate 36 GiB"), "no memory", True),
+    ],
+    ids=["a kernel breaks", "a GPU is small"],
+)
+def test_what_does_not_run_hides_nothing_else(problem: Exception, note: str, all_right: bool) -> None:
+    def measure() -> list[Line]:
+        raise problem
+
+    report = Report()
+    report.attempt("section", "first", measure)
+    report.attempt("section", "second", lambda: [Line("section", "second", us=1.0)])
+    assert [line.name for line in report.lines] == ["first", "second"]
+    assert note in report.lines[0].text()
+    assert report.all_right is all_right
+    assert ("WRONG" in report.lines[0].text()) is not all_right

@@ -1,6 +1,7 @@
 """Attention over shapes that servers see, and beside other libraries where they can be imported."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from headrace_server.attention.interface import AttentionBatch, HeadCounts, Laye
 from headrace_server.gpu_check.chip import Chip
 from headrace_server.gpu_check.clock import Clock
 from headrace_server.gpu_check.kernels import OVER
-from headrace_server.gpu_check.report import Line, Report
+from headrace_server.gpu_check.report import Line, Report, told
 
 DECODES = ((1, 1024), (1, 8192), (16, 4096), (64, 1024), (64, 8192), (256, 1024))
 ENOUGH_ROWS = 17
@@ -40,31 +41,50 @@ def _decodes(clock: Clock, chip: Chip, report: Report, tiny: bool, over: Callabl
             if over():
                 report.add(Line(section, name, note=OVER))
                 continue
-            case = attention_case(name, [(1, context)] * rows, dtype, clock.device, tiny)
-            us = clock.us(case.run)
-            goal = DECODE_GOAL if rows >= ENOUGH_ROWS and not tiny else None
-            report.add(
-                Line(section, name, us, case.bytes / us / 1e3, share=chip.share_of_copy(case.bytes, us), goal=goal)
-            )
+            report.attempt(section, name, partial(_decode, clock, chip, section, name, rows, context, dtype, tiny))
+
+
+def _decode(
+    clock: Clock,
+    chip: Chip,
+    section: str,
+    name: str,
+    rows: int,
+    context: int,
+    dtype: torch.dtype | None,
+    tiny: bool,
+) -> list[Line]:
+    case = attention_case(name, [(1, context)] * rows, dtype, clock.device, tiny)
+    us = clock.us(case.run)
+    goal = DECODE_GOAL if rows >= ENOUGH_ROWS and not tiny else None
+    return [Line(section, name, us, case.bytes / us / 1e3, share=chip.share_of_copy(case.bytes, us), goal=goal)]
 
 
 def _prompts(clock: Clock, chip: Chip, report: Report, tiny: bool) -> None:
     section = "prompt attention, heads 32/8 of 128: TFLOP/s beside a matrix product; others in µs"
     for tokens in (40,) if tiny else (1024, 4096, 16384):
-        case = attention_case(f"a prompt of {tokens}", [(tokens, tokens)], None, clock.device, tiny)
-        us = clock.us(case.run)
-        flops = case.flops / (us * 1e-6)
-        others = {"SDPA": clock.us(_dense(tokens, clock.device))}
-        notes = []
-        for library in LIBRARIES:
-            reason = why_not(library, HEADS, clock.device, torch.bfloat16)
+        name = f"a prompt of {tokens}"
+        report.attempt(section, name, partial(_prompt, clock, chip, section, name, tokens, tiny))
+
+
+def _prompt(clock: Clock, chip: Chip, section: str, name: str, tokens: int, tiny: bool) -> list[Line]:
+    case = attention_case(name, [(tokens, tokens)], None, clock.device, tiny)
+    us = clock.us(case.run)
+    flops = case.flops / (us * 1e-6)
+    others = {"SDPA": clock.us(_dense(tokens, clock.device))}
+    notes = []
+    for library in LIBRARIES:
+        reason = why_not(library, HEADS, clock.device, torch.bfloat16)
+        try:
             if reason is None:
                 others[library] = clock.us(_by(library, tokens, clock.device))
-            else:
-                notes.append(f"{library}: {reason}")
-        share, goal = flops / chip.flops, PROMPT_GOAL if tokens == 4096 else None
-        note = "; ".join(notes)
-        report.add(Line(section, case.name, us, tflop_s=flops / 1e12, share=share, goal=goal, beside=others, note=note))
+        except Exception as problem:  # a library that was built for another torch, or that finds no compiler
+            reason = told(problem)
+        if reason is not None:
+            notes.append(f"{library}: {reason}")
+    share, goal = flops / chip.flops, PROMPT_GOAL if tokens == 4096 else None
+    note = "; ".join(notes)
+    return [Line(section, name, us, tflop_s=flops / 1e12, share=share, goal=goal, beside=others, note=note)]
 
 
 def _dense(tokens: int, device: torch.device) -> Callable[[], Tensor]:

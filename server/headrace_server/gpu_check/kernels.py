@@ -1,6 +1,7 @@
 """Each kernel beside its definition: the same numbers, and how long both take."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,30 +23,29 @@ def check_kernels(clock: Clock, chip: Chip, report: Report, tiny: bool, over: Ca
         if over():
             report.add(Line(section, case.name, note=OVER))
         else:
-            report.add(_check(case, section, clock, chip, tiny))
+            report.attempt(section, case.name, partial(_check, case, section, clock, chip, tiny))
 
 
-def _check(case: Case, section: str, clock: Clock, chip: Chip, tiny: bool) -> Line:
-    try:
-        wrong = error(case)
-        us = clock.us(case.run)
-        beside = {"torch": clock.us(case.reference)}
-        if case.name in COMPILED and not tiny:
-            beside["compiled"] = clock.us(_compiled(case.reference))
-    except Exception as problem:  # one kernel that does not run must not hide the others
-        return Line(section, case.name, right=False, note=f"{type(problem).__name__}: {problem}"[:200])
+def _check(case: Case, section: str, clock: Clock, chip: Chip, tiny: bool) -> list[Line]:
+    wrong = error(case)
+    us = clock.us(case.run)
+    beside = {"torch": clock.us(case.reference)}
+    if case.name in COMPILED and not tiny:
+        beside["compiled"] = clock.us(_compiled(case.reference))
     seconds = us * 1e-6
-    return Line(
-        section,
-        case.name,
-        us,
-        gb_s=case.bytes / seconds / 1e9 if case.bytes else None,
-        tflop_s=case.flops / seconds / 1e12 if case.flops else None,
-        share=max(chip.share_of_copy(case.bytes, us), case.flops / seconds / chip.flops),
-        beside=beside,
-        error=wrong,
-        right=wrong <= case.tolerance,
-    )
+    return [
+        Line(
+            section,
+            case.name,
+            us,
+            gb_s=case.bytes / seconds / 1e9 if case.bytes else None,
+            tflop_s=case.flops / seconds / 1e12 if case.flops else None,
+            share=max(chip.share_of_copy(case.bytes, us), case.flops / seconds / chip.flops),
+            beside=beside,
+            error=wrong,
+            right=wrong <= case.tolerance,
+        )
+    ]
 
 
 def _compiled(run: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,7 +1,10 @@
 """Rows of results: printed as they come, and kept for the JSON."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from headrace_server.errors import lacks_memory
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,23 @@ class Line:
             f"{self.tflop_s:7.1f}" if self.tflop_s is not None else " " * 7,
             f"{self.share:5.0%}" if self.share is not None else " " * 5,
             f"≥{self.goal:4.0%} {'yes' if self.reached else 'NO ':3}" if self.reached is not None else " " * 9,
-            "" if self.right is None else "right" if self.right else f"WRONG by {self.error:.1e}",
+            self._verdict(),
             beside,
             self.note or "",
         ]
         return " ".join(cells).rstrip()
+
+    def _verdict(self) -> str:
+        if self.right is None:
+            return ""
+        if self.right:
+            return "right"
+        return "WRONG" if self.error is None else f"WRONG by {self.error:.1e}"
+
+
+def told(problem: Exception) -> str:
+    """For a note."""
+    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 HEAD = f"{'':44} {'µs':>10} {'GB/s':>8} {'TFLOP/s':>7} {'share':>5} {'goal':9}"
@@ -54,6 +69,17 @@ class Report:
             print(f"\n{line.section}\n{HEAD}", flush=True)
         self.lines.append(line)
         print(line.text(), flush=True)
+
+    def attempt(self, section: str, name: str, measure: Callable[[], Sequence[Line]]) -> None:
+        """Add what `measure` gives. What does not run is wrong, but must not hide the others; what just has no memory
+        here is left out."""
+        try:
+            lines = measure()
+        except Exception as problem:
+            short = lacks_memory(problem)
+            lines = [Line(section, name, right=None if short else False, note="no memory" if short else told(problem))]
+        for line in lines:
+            self.add(line)
 
     def as_json(self) -> list[dict[str, Any]]:
         kept = [{**asdict(line), "reached": line.reached} for line in self.lines]

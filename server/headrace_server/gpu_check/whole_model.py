@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,34 +74,34 @@ def check_whole_model(device: Device, chip: Chip, report: Report, tiny: bool, ov
     section = (
         f"decode steps of {'a tiny model' if tiny else 'an 8B model'}, random weights: beside reading weights and KV"
     )
-    rows, context, steps = (2, 20, 4) if tiny else (ROWS, CONTEXT, STEPS)
+    rows, context = (2, 20) if tiny else (ROWS, CONTEXT)
     for name, recorded in (("recorded", True), ("launched kernel by kernel", False)):
         title = f"{rows} rows of {context}, {name}"
         if over():
             report.add(Line(section, title, note=OVER))
             continue
-        compute = _model(device, TINY if tiny else LLAMA_8B, rows if recorded else 0, tiny)
-        timing, wrong = _decode(Runner(compute), rows, context, steps)
-        moved = _weight_bytes(compute) + rows * context * compute.kv_bytes_per_token
-        share = chip.share_of_copy(moved, timing.wall)
-        note = f"device idle {timing.idle:.1%} of the time, host busy {timing.launch:,.0f} µs a step"
-        goal = SHARE_GOAL if recorded and not tiny else None
-        report.add(
-            Line(
-                section,
-                title,
-                timing.wall,
-                moved / timing.wall / 1e3,
-                share=share,
-                goal=goal,
-                right=not wrong,
-                note=note,
-            )
-        )
-        if recorded and not tiny:
-            report.add(Line(section, "  device at work", share=1 - timing.idle, goal=1 - MOST_IDLE))
-        del compute
+        report.attempt(section, title, partial(_check, device, chip, section, title, recorded, tiny))
         device.relieve()
+
+
+def _check(device: Device, chip: Chip, section: str, title: str, recorded: bool, tiny: bool) -> list[Line]:
+    rows, context, steps = (2, 20, 4) if tiny else (ROWS, CONTEXT, STEPS)
+    compute = _model(device, TINY if tiny else LLAMA_8B, rows if recorded else 0, tiny)
+    timing, problem = _decode(Runner(compute), rows, context, steps)
+    moved = _weight_bytes(compute) + rows * context * compute.kv_bytes_per_token
+    line = Line(
+        section,
+        title,
+        timing.wall,
+        moved / timing.wall / 1e3,
+        share=chip.share_of_copy(moved, timing.wall),
+        goal=SHARE_GOAL if recorded and not tiny else None,
+        right=problem is None,
+        note=problem or f"device idle {timing.idle:.1%} of the time, host busy {timing.launch:,.0f} µs a step",
+    )
+    if not recorded or tiny:
+        return [line]
+    return [line, Line(section, "  device at work", share=1 - timing.idle, goal=1 - MOST_IDLE)]
 
 
 def _model(device: Device, config: dict[str, object], recorded: int, tiny: bool) -> TorchCompute:
@@ -122,8 +123,8 @@ def _weight_bytes(compute: TorchCompute) -> int:
     return size * (len(config.layers) * layer + config.hidden_size * config.vocab_size)
 
 
-def _decode(runner: Runner, rows: int, context: int, steps: int) -> tuple[Timing, bool]:
-    """Greedy and sampled rows by turns; the second value: something failed."""
+def _decode(runner: Runner, rows: int, context: int, steps: int) -> tuple[Timing, str | None]:
+    """Greedy and sampled rows by turns; the second value: what failed first."""
     compute = runner.compute
     assert isinstance(compute, TorchCompute)
     blocks = -(-(context + steps + 2) // compute.block_size)
@@ -150,5 +151,5 @@ def _decode(runner: Runner, rows: int, context: int, steps: int) -> tuple[Timing
     results.extend(land() for land in under_way)
     wall = (time.perf_counter() - began) * 1e6 / steps
     spent = [result.forward_us + result.sampling_us for result in results[1:]]
-    failed = any(result.error is not None or result.row_errors for result in results)
-    return Timing(wall, sum(spent) / steps, launching * 1e6 / steps), failed
+    problems = (result.error or next(iter(result.row_errors.values()), None) for result in results)
+    return Timing(wall, sum(spent) / steps, launching * 1e6 / steps), next(filter(None, problems), None)
