@@ -16,7 +16,7 @@ ROOT = Path(headrace_server.__file__).parent
 # unless the later one says so by standing below.
 LAYERS = (
     ("errors", "log", "architectures", "signals"),
-    ("fields", "parent", "inbox", "model_thread"),
+    ("fields", "parent", "inbox", "model_thread", "tokenizer"),
     ("weights", "attention", "distributed"),
     ("quantization",),
     ("layers",),
