@@ -65,7 +65,6 @@ pub(crate) async fn middleware(State(state): State<ServerState>, mut request: Re
             next.run(request).await
         }
         None => {
-            state.requests.failure(ApiError::Unauthorized.failure());
             payload::discard_unread(request).await;
             ApiError::Unauthorized.into_response()
         }

@@ -8,7 +8,6 @@ use headrace_scheduler::Tokens;
 use headrace_telemetry::TraceId;
 
 use crate::error::ApiError;
-use crate::metrics::Outcome;
 use crate::permits::Permit;
 use crate::request_id::Caller;
 use crate::state::ServerState;
@@ -147,8 +146,7 @@ impl Call {
         self.ended = true;
         let times = self.times(summary);
         let requests = &self.state.requests;
-        requests.success.increment(1);
-        requests.ended(Outcome::Success, times.total);
+        requests.succeeded(times.total);
         requests.duration.record(times.total);
         requests.validation_duration.record(times.validation);
         requests.queue_duration.record(times.queue);
@@ -162,6 +160,11 @@ impl Call {
         times
     }
 
+    /// It has its answer, or the error instead of one.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// The request has no answer but this error.
     pub fn refuse(&mut self, error: ApiError) -> Response {
         self.failed(&error);
@@ -171,14 +174,7 @@ impl Call {
     pub fn failed(&mut self, error: &ApiError) {
         self.ended = true;
         self.caller.note();
-        let requests = &self.state.requests;
-        requests.failure(error.failure());
-        match error {
-            ApiError::Overloaded { .. } => requests.refused.increment(1),
-            ApiError::ShuttingDown => requests.refused_by_shutdown.increment(1),
-            _ => {}
-        }
-        requests.ended(outcome_of(error), self.received.elapsed());
+        self.state.requests.failed(error, self.received.elapsed());
         let (route, request_id, trace_id) = (self.caller.route(), self.caller.id(), self.trace_id());
         let trace_id = trace_id.map(tracing::field::display);
         if matches!(error, ApiError::CutOff) {
@@ -245,7 +241,6 @@ impl Drop for Call {
         if self.ended {
             return;
         }
-        self.state.requests.ended(Outcome::Cancelled, self.received.elapsed());
         let (route, request_id, trace_id) = (self.caller.route(), self.caller.id(), self.trace_id());
         let trace_id = trace_id.map(tracing::field::display);
         let why = match self.caller.stalled() {
@@ -263,13 +258,7 @@ impl Drop for Call {
                 "dropped"
             }
         };
-        self.state.requests.failure(why);
+        self.state.requests.cancelled(why, self.received.elapsed());
         self.end_trace(None, Err(Why::Cancelled(why)));
     }
-}
-
-fn outcome_of(error: &ApiError) -> Outcome {
-    let status = error.status();
-    let refused = status.is_client_error() && !matches!(error, ApiError::Generation { .. });
-    if refused || matches!(error, ApiError::ShuttingDown) { Outcome::Refused } else { Outcome::Failure }
 }

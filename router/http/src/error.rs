@@ -227,8 +227,8 @@ impl ApiError {
             Self::BatchSize { .. } => Some("prompt".into()),
             Self::Suffix => Some("suffix".into()),
             Self::UnknownModel { .. } => Some("model".into()),
-            // A missing field is named by the sentence alone.
-            Self::WrongType { path, reason } if path == "body" => quoted(reason).map(Cow::Borrowed),
+            // Of the body as a whole. A field that is missing is named by the sentence alone.
+            Self::WrongType { path, reason } if path == "body" => missing_or_twice(reason).map(Cow::Borrowed),
             Self::WrongType { path, .. } => Some(path.into()),
             _ => None,
         }
@@ -264,9 +264,10 @@ impl ApiError {
     }
 }
 
-/// What a sentence names first in backticks.
-fn quoted(sentence: &str) -> Option<&str> {
-    sentence.split('`').nth(1)
+/// The field that an object lacks, or has twice, as serde says it. Backticks of other sentences hold what was sent.
+fn missing_or_twice(sentence: &str) -> Option<&str> {
+    let starts = ["missing field `", "duplicate field `"];
+    starts.iter().find_map(|start| sentence.strip_prefix(start))?.split('`').next()
 }
 
 /// TGI's error shape.

@@ -24,6 +24,8 @@ pub(crate) trait Events: Send + 'static {
     fn token(&mut self, frame: &mut BytesMut, of: usize, token: &GeneratedToken);
     /// An answer's last token.
     fn last(&mut self, frame: &mut BytesMut, of: usize, token: &GeneratedToken, finished: &Finished);
+    /// What clients, log and metrics are told of how an answer ended, where that is not what the engine says.
+    fn told_of(&self, _: &mut Finished) {}
     /// All answers are there.
     fn end(&mut self, frame: &mut BytesMut);
     /// The request failed after the stream had begun.
@@ -159,10 +161,11 @@ impl<E: Events> Frames<E> {
 
     fn finish(&mut self, of: usize, last: &GeneratedToken) {
         let source = &mut self.sources[of];
-        let Some(Update::Finished(finished)) = source.generation.try_next() else {
+        let Some(Update::Finished(mut finished)) = source.generation.try_next() else {
             return self.fail(ApiError::IncompleteStream);
         };
         source.ended = true;
+        self.events.told_of(&mut finished);
         let seed = self.events.seed();
         self.summary.get_or_insert_with(|| Summary::new(seed)).add(&finished);
         self.events.last(&mut self.frame, of, last, &finished);

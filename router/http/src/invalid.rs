@@ -34,6 +34,11 @@ impl fmt::Display for Count {
 pub(crate) enum Invalid {
     #[error("`best_of` must be > 0 and <= {max}. Given: {given}. Ask for fewer, or raise --max-best-of")]
     BestOf { max: u32, given: u32 },
+    #[error(
+        "`best_of` > `n`, which is {n}, is not supported when streaming tokens. Given: {given}. Leave it out, or ask for \
+         the whole answer"
+    )]
+    BestOfBeyondChoicesStream { n: u32, given: u32 },
     #[error("`best_of` != 1 is not allowed for this endpoint. Given: {given}. Leave it out, or raise --max-best-of")]
     BestOfDisabled { given: u32 },
     #[error(
@@ -64,6 +69,13 @@ pub(crate) enum Invalid {
     MinP { given: f32 },
     #[error("`top_k` must be strictly positive. Given: {given}. Leave it out to keep all tokens")]
     TopK { given: i32 },
+    /// OpenAI's routes also take what asks for nothing.
+    #[error("`temperature` must be strictly positive. Given: {given:?}. 0.0, which is greedy decoding, is taken too")]
+    TemperatureOrGreedy { given: f32 },
+    #[error("`{field}` must be > 0.0 and < 1.0. Given: {given:?}. 1.0, which keeps all tokens, is taken too")]
+    ShareOrAll { field: &'static str, given: f32 },
+    #[error("`top_k` must be strictly positive. Given: {given}. 0 and -1, which keep all tokens, are taken too")]
+    TopKOrAll { given: i32 },
     #[error("`max_new_tokens` must be strictly positive. Given: 0. Leave it out to generate as many as fit")]
     NoNewTokens,
     #[error("`stop` supports up to {max} stop sequences. Given: {given}. Send fewer, or raise --max-stop-sequences")]
@@ -88,8 +100,9 @@ pub(crate) enum Invalid {
     #[error("`messages` must hold at least one message. Send what is to be answered, as one of the role \"user\"")]
     NoMessages,
     #[error(
-        "`truncate` must be strictly positive and less than {max}. Given: {given}. Leave it out to keep the whole \
-         prompt, or raise --max-input-tokens"
+        "`truncate` must be strictly positive and less than {}. Given: {given}. At most {max} can be kept: leave it out \
+         to keep the whole prompt, or raise --max-input-tokens",
+        one_more(.max)
     )]
     Truncate { max: u32, given: u32 },
     #[error("tokenizer error {reason}")]
@@ -100,8 +113,9 @@ pub(crate) enum Invalid {
     )]
     TotalTokens { max: u32, input: Count, new: u32 },
     #[error(
-        "`inputs` must have less than {max} tokens. Given: {input}. Shorten `inputs`, set `truncate`, or raise \
-         --max-input-tokens"
+        "`inputs` must have less than {} tokens. Given: {input}. At most {max} are taken: shorten `inputs`, set \
+         `truncate`, or raise --max-input-tokens",
+        one_more(.max)
     )]
     InputLength { max: u32, input: Count },
     #[error(
@@ -124,11 +138,12 @@ pub(crate) enum Invalid {
     TooManyInputs { max: u32, given: usize },
     #[error("header `{name}` came {times} times. Send it once")]
     RepeatedHeader { name: &'static str, times: usize },
+    /// `field`: `n`, or `best_of` where that asks for more.
     #[error(
-        "`n` must be > 0 and <= {max} for this request. Given: {given}. All choices of all prompts run at once: ask for \
-         fewer, or raise --max-concurrent-requests"
+        "`{field}` must be > 0 and <= {max} for this request. Given: {given}. All choices of all prompts run at once: \
+         ask for fewer, or raise --max-concurrent-requests"
     )]
-    Choices { max: u32, given: u32 },
+    Choices { field: &'static str, max: u32, given: u32 },
     #[error("`best_of` must be >= `n`, which is {n}. Given: {given}. Ask for more, or leave it out")]
     BestOfBelowChoices { n: u32, given: u32 },
     #[error("`prompt` must name token ids below {vocab_size}, the size of the vocabulary. Given: {given}")]
@@ -139,6 +154,11 @@ pub(crate) enum Invalid {
     Grammar,
 }
 
+/// What TGI says is less than this: `max` itself is taken.
+fn one_more(max: &u32) -> u64 {
+    u64::from(*max) + 1
+}
+
 impl Invalid {
     /// The field that is wrong, by its native name.
     pub fn field(&self) -> &'static str {
@@ -146,21 +166,22 @@ impl Invalid {
             Self::BestOf { .. }
             | Self::BestOfDisabled { .. }
             | Self::BestOfStream { .. }
+            | Self::BestOfBeyondChoicesStream { .. }
             | Self::BestOfSampling
             | Self::BestOfBelowChoices { .. } => "best_of",
             Self::PrefillDetailsStream => "decoder_input_details",
-            Self::Temperature { .. } => "temperature",
+            Self::Temperature { .. } | Self::TemperatureOrGreedy { .. } => "temperature",
             Self::RepetitionPenalty { .. } => "repetition_penalty",
             Self::FrequencyPenalty { .. } => "frequency_penalty",
             Self::PresencePenalty { .. } => "presence_penalty",
             Self::TopP { .. } => "top_p",
             Self::TypicalP { .. } => "typical_p",
             Self::MinP { .. } => "min_p",
-            Self::TopK { .. } => "top_k",
+            Self::TopK { .. } | Self::TopKOrAll { .. } => "top_k",
             Self::NoNewTokens | Self::TotalTokens { .. } => "max_new_tokens",
             Self::StopSequences { .. } => "stop",
             Self::BestOfSeed => "seed",
-            Self::TopNTokens { field, .. } => field,
+            Self::TopNTokens { field, .. } | Self::ShareOrAll { field, .. } | Self::Choices { field, .. } => field,
             Self::LogitBiasSize { .. } | Self::LogitBiasToken { .. } | Self::LogitBiasValue { .. } => "logit_bias",
             Self::Watermark => "watermark",
             Self::Adapter { .. } => "adapter_id",
@@ -172,7 +193,6 @@ impl Invalid {
             Self::CacheSalt { .. } => "cache_salt",
             Self::TenantHeader { .. } => "x-tenant-id",
             Self::NumberHeader { name, .. } | Self::RepeatedHeader { name, .. } => name,
-            Self::Choices { .. } => "n",
             Self::PromptToken { .. } => "prompt",
             Self::Structured { field } => field,
             Self::Grammar => "grammar",

@@ -10,7 +10,8 @@
 //! 5. `collect` waits for whole answers and `answer` (with `best_of`) shows one; `frames` merges the updates of a stream
 //!    and `events` writes them. `wire` holds the JSON shapes of native routes.
 //!    `openai` has all of that for OpenAI's routes.
-//! 6. `call` notes how it ended: metrics and one log line. `error` is the one place that maps errors to HTTP.
+//! 6. `call` notes how it ended: metrics and one log line; `refusals` counts what was refused before it was a call.
+//!    `error` is the one place that maps errors to HTTP.
 //!
 //! A client that leaves drops the response, which drops the `Generation`, which cancels: nothing here has to notice.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails panics"))]
@@ -40,6 +41,7 @@ mod parameters;
 mod payload;
 mod permits;
 mod preflight;
+mod refusals;
 mod request_id;
 mod router;
 mod routes;
@@ -49,6 +51,7 @@ mod stall;
 mod state;
 mod surface;
 mod terms;
+mod token_list;
 mod tokenization;
 mod traces;
 mod validation;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use headrace_telemetry::{Counter, Histogram, InstallMetricsError, Lengths, MetricsHandle, table};
 
+use crate::error::ApiError;
 use crate::state::Limits;
 
 /// Installs the process's recorder, with buckets of lengths up to these limits. Handles made before are lost, so call it
@@ -17,9 +18,9 @@ pub fn install_metrics(limits: &Limits) -> Result<MetricsHandle, InstallMetricsE
 pub(crate) struct RequestMetrics {
     pub count: Counter,
     /// Refused before the scheduler saw them, which counts its own refusals under the same name.
-    pub refused: Counter,
-    pub refused_by_shutdown: Counter,
-    pub success: Counter,
+    refused: Counter,
+    refused_by_shutdown: Counter,
+    success: Counter,
     pub duration: Histogram,
     pub validation_duration: Histogram,
     pub queue_duration: Histogram,
@@ -34,13 +35,22 @@ pub(crate) struct RequestMetrics {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+enum Outcome {
     Success,
-    /// Its own fault, or there is too much to do.
+    /// Its own fault, or there is too much to do, or nobody who could do it.
     Refused,
     Failure,
     /// Its client left, or took nothing for too long.
     Cancelled,
+}
+
+impl Outcome {
+    fn of(error: &ApiError) -> Self {
+        let status = error.status();
+        let refused = status.is_client_error() && !matches!(error, ApiError::Generation { .. });
+        let elsewhere = matches!(error, ApiError::ShuttingDown | ApiError::Loading { .. });
+        if refused || elsewhere { Self::Refused } else { Self::Failure }
+    }
 }
 
 struct Ends {
@@ -75,13 +85,37 @@ impl RequestMetrics {
         }
     }
 
-    /// Counts a failure; `err` is one of a few fixed words.
-    pub fn failure(&self, err: &'static str) {
-        table::REQUEST_FAILURE.of(err).increment(1);
+    /// A request was answered, `total` after its body was there.
+    pub fn succeeded(&self, total: Duration) {
+        self.success.increment(1);
+        self.ended(Outcome::Success, total);
     }
 
-    /// A request ended, `total` after its body was there.
-    pub fn ended(&self, outcome: Outcome, total: Duration) {
+    /// A request that was counted has no answer but this error.
+    pub fn failed(&self, error: &ApiError, total: Duration) {
+        table::REQUEST_FAILURE.of(error.failure()).increment(1);
+        match error {
+            ApiError::Overloaded { .. } => self.refused.increment(1),
+            ApiError::ShuttingDown => self.refused_by_shutdown.increment(1),
+            _ => {}
+        }
+        self.ended(Outcome::of(error), total);
+    }
+
+    /// A request that wants to generate was refused before its body was read, or while it was: it counts as one that came,
+    /// and took no time.
+    pub fn refused_early(&self, error: &ApiError) {
+        self.count.increment(1);
+        self.failed(error, Duration::ZERO);
+    }
+
+    /// A request ended because its client was gone; `why` is one of two words.
+    pub fn cancelled(&self, why: &'static str, total: Duration) {
+        table::REQUEST_FAILURE.of(why).increment(1);
+        self.ended(Outcome::Cancelled, total);
+    }
+
+    fn ended(&self, outcome: Outcome, total: Duration) {
         let ends = &self.ends;
         let histogram = match outcome {
             Outcome::Success => &ends.success,

@@ -47,7 +47,7 @@ impl Visitor<'_> for RealVisitor {
     type Value = Real;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number between -3.4e38 and 3.4e38")
+        write!(f, "a number from {:e} to {:e}", f32::MIN, f32::MAX)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Real, E> {

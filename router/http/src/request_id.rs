@@ -44,7 +44,7 @@ pub(crate) async fn middleware(mut request: Request, next: Next) -> Response {
 #[derive(Clone)]
 struct RequestId(HeaderValue, Noted);
 
-/// Whether the log has a line on how the request ended.
+/// Whether the log has a line on how the request ended, and the metrics have counted it.
 #[derive(Clone, Default)]
 struct Noted(Arc<AtomicBool>);
 
@@ -78,7 +78,12 @@ impl Caller {
         self.trace.as_ref()
     }
 
-    /// The log has its line.
+    /// The log and the metrics know how the request ended.
+    pub fn is_noted(&self) -> bool {
+        self.noted.get()
+    }
+
+    /// They do now.
     pub fn note(&self) {
         self.noted.0.store(true, Ordering::Relaxed);
     }

@@ -19,17 +19,20 @@ use crate::routes::{
 };
 use crate::state::{ServerState, Shared};
 use crate::surface::Surface;
-use crate::{auth, openapi, payload, request_id, vertex_ai};
+use crate::{auth, openapi, payload, refusals, request_id, vertex_ai};
 
 /// The routes with all that stands around them.
 pub fn router(state: ServerState) -> Router {
     let cors = CrossOrigin(cors(&state));
     let surface = &state.surface;
-    let mut protected = protected(surface);
+    let (mut protected, mut generating) = (protected(surface), generating(surface));
     if !surface.api_keys.is_empty() {
-        protected = protected.route_layer(from_fn_with_state(state.clone(), auth::middleware));
+        let keys = from_fn_with_state(state.clone(), auth::middleware);
+        (protected, generating) = (protected.route_layer(keys.clone()), generating.route_layer(keys));
     }
-    let (routes, document) = documented(open(surface).merge(protected)).split_for_parts();
+    // Around the question of keys, too.
+    let generating = generating.route_layer(from_fn_with_state(state.clone(), refusals::middleware));
+    let (routes, document) = documented(open(surface).merge(protected).merge(generating)).split_for_parts();
     let vertex_ai = surface.vertex_ai.clone();
     let routes = routes
         .route("/api-doc/openapi.json", openapi::route(document))
@@ -50,14 +53,21 @@ pub fn router(state: ServerState) -> Router {
 /// The OpenAPI document of all routes that there may be.
 pub(crate) fn document() -> OpenApi {
     let surface = Surface { kserve: true, ..Surface::default() };
-    documented(open(&surface).merge(protected(&surface))).into_openapi()
+    documented(open(&surface).merge(protected(&surface)).merge(generating(&surface))).into_openapi()
+}
+
+/// The paths of all routes that generate.
+pub(crate) fn generating_paths() -> Vec<String> {
+    let surface = Surface { kserve: true, ..Surface::default() };
+    generating(&surface).into_openapi().paths.paths.into_keys().collect()
 }
 
 fn documented(routes: OpenApiRouter<ServerState>) -> OpenApiRouter<ServerState> {
     OpenApiRouter::with_openapi(openapi::base()).merge(routes)
 }
 
-/// Routes that anybody may ask. A new family of routes is a file in `routes/` and a line here or in [`protected`].
+/// Routes that anybody may ask. A new family of routes is a file in `routes/` and a line here, in [`protected`] or in
+/// [`generating`].
 fn open(surface: &Surface) -> OpenApiRouter<ServerState> {
     let routes = OpenApiRouter::new()
         .routes(routes!(health::root))
@@ -72,21 +82,28 @@ fn open(surface: &Surface) -> OpenApiRouter<ServerState> {
     if surface.kserve { routes.merge(kserve::open()) } else { routes }
 }
 
-/// Routes that ask for an API key where the server has any.
+/// Routes that ask for an API key where the server has any, and generate nothing.
 fn protected(surface: &Surface) -> OpenApiRouter<ServerState> {
+    let mut routes = OpenApiRouter::new()
+        .routes(routes!(tokenize::tokenize))
+        .routes(routes!(chat_tokenize::chat_tokenize))
+        .routes(routes!(live::live));
+    openapi::protect(routes.get_openapi_mut(), surface);
+    routes
+}
+
+/// Routes that ask for an API key where the server has any, and whose requests the metrics count: a POST each.
+fn generating(surface: &Surface) -> OpenApiRouter<ServerState> {
     let mut routes = OpenApiRouter::new()
         .routes(routes!(compat::compat))
         .routes(routes!(generate::generate))
         .routes(routes!(stream::generate_stream))
-        .routes(routes!(tokenize::tokenize))
-        .routes(routes!(chat_tokenize::chat_tokenize))
         .routes(routes!(completion::completions))
         .routes(routes!(chat::chat_completions))
         .routes(routes!(invocations::invocations))
-        .routes(routes!(vertex::vertex))
-        .routes(routes!(live::live));
+        .routes(routes!(vertex::vertex));
     if surface.kserve {
-        routes = routes.merge(kserve::protected());
+        routes = routes.merge(kserve::generating());
     }
     openapi::protect(routes.get_openapi_mut(), surface);
     routes

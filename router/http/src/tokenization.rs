@@ -21,6 +21,9 @@ pub(crate) struct Tokenization {
     long: Option<LongWork>,
     line: Arc<Semaphore>,
     places: u32,
+    /// For long answers under way, and for those who wait to begin one.
+    answers: Arc<Semaphore>,
+    answers_line: Arc<Semaphore>,
 }
 
 impl Tokenization {
@@ -34,6 +37,8 @@ impl Tokenization {
             long: long_work((workers as usize / 2).max(1)),
             line: Arc::new(Semaphore::new(places as usize)),
             places,
+            answers: Arc::new(Semaphore::new(LONG_ANSWERS)),
+            answers_line: Arc::new(Semaphore::new(places as usize)),
         }
     }
 
@@ -58,7 +63,7 @@ impl Tokenization {
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let place = self.take_place()?;
+        let place = self.try_enter(&self.line)?;
         if let Some(long) = self.long.as_ref().filter(|_| bytes > LONG_BYTES) {
             let guarded = move || {
                 let _held = place;
@@ -74,8 +79,26 @@ impl Tokenization {
         spawn_blocking(guarded).await.map_err(|_| ApiError::Internal("reading the request's text failed"))
     }
 
-    fn take_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        self.line.clone().try_acquire_owned().map_err(|error| match error {
+    /// Waits for one of the places of long answers, each of which holds a text and its tokens until its client has taken all.
+    /// Take it before the text is tokenized: who waits holds a body and no more.
+    pub async fn place_of_answer(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let _waiting = self.try_enter(&self.answers_line)?;
+        acquire(&self.answers).await
+    }
+
+    /// Runs `work` for an answer that has a place, in pieces that stand in no line: it was let in, and is not refused now.
+    pub async fn run_admitted<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        match &self.long {
+            Some(long) => long.run(work).await,
+            None => spawn_blocking(work).await.map_err(|_| ApiError::Internal("writing the tokens failed")),
+        }
+    }
+
+    fn try_enter(&self, line: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+        line.clone().try_acquire_owned().map_err(|error| match error {
             TryAcquireError::NoPermits => ApiError::Overloaded { limit: self.places, retry_after: SOON },
             TryAcquireError::Closed => CLOSED,
         })
@@ -99,5 +122,23 @@ const SOON: Micros = Micros(1_000_000);
 /// Texts from here on are long: some ten milliseconds of work.
 pub(crate) const LONG_BYTES: usize = 64 * 1024;
 
+/// A text of 2 MB has up to two million tokens: such an answer holds 42 MB.
+const LONG_ANSWERS: usize = 8;
+
 /// Longest line, whatever `max_concurrent_requests` is: each place may hold a body.
 const MAX_PLACES: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn where_the_system_has_no_threads_for_long_texts_the_workers_do_all() {
+        let model = r#"{"type": "BPE", "vocab": {"a": 0}, "merges": []}"#;
+        let json = format!(r#"{{"version": "1.0", "added_tokens": [], "model": {model}}}"#);
+        let tokenizer = Arc::new(Tokenizer::from_bytes(json.as_bytes()).unwrap());
+        let tokenization = Tokenization { long: None, ..Tokenization::new(tokenizer, 1, 1) };
+        assert_eq!(tokenization.run_admitted(|| 7).await.unwrap(), 7);
+        assert_eq!(tokenization.run(2 * LONG_BYTES, || 8).await.unwrap(), 8);
+    }
+}

@@ -36,7 +36,7 @@ pub(crate) struct Checked {
     /// Generations of each prompt.
     pub choices: u32,
     pub sampling: Sampling,
-    /// `None`: as many as fit.
+    /// `None`: as many as fit. 0, which only an echo may ask for: the prompt alone.
     pub max_new_tokens: Option<u32>,
     pub ignore_eos: bool,
     pub stop: Vec<String>,
@@ -100,19 +100,20 @@ pub(crate) fn check(
     })
 }
 
-/// The answer's length in tokens, once the prompt has `input` of them.
+/// The answer's length in tokens, once the prompt has `input` of them. Of a prompt alone it is 1, as nothing computes a
+/// prompt and stops there: there is always room for it, and nobody is shown it.
 pub(crate) fn fit(input: usize, checked: &Checked, limits: &Limits) -> Result<Tokens, Invalid> {
     if input == 0 {
         return Err(Invalid::EmptyInputs);
     }
     let new = check_length(Count::Exactly(input), checked, limits)?;
-    if new == 0 {
+    if new == 0 && checked.max_new_tokens.is_none() {
         return Err(Invalid::TotalTokens { max: limits.max_total_tokens, input: Count::Exactly(input), new });
     }
     if checked.grammar {
         return Err(Invalid::Grammar);
     }
-    Ok(Tokens(new))
+    Ok(Tokens(new.max(1)))
 }
 
 /// Refuses a prompt whose `least` tokens, where they are known, are too many already, before anybody has counted all.

@@ -146,13 +146,13 @@ pub(crate) fn prefill(tokenizer: &Tokenizer, prompt: &[TokenId], logprobs: &[f32
 
 /// The tokens of `text` and where they lie in it.
 pub(crate) fn simple_tokens<'a>(text: &'a str, encoding: &Encoding) -> Vec<SimpleToken<'a>> {
-    let entry = |(&id, &(start, stop)): (&TokenId, &(usize, usize))| SimpleToken {
-        id,
-        text: text.get(start..stop).unwrap_or_default(),
-        start,
-        stop,
-    };
-    encoding.ids.iter().zip(&encoding.offsets).map(entry).collect()
+    (0..).map_while(|place| simple_token(text, encoding, place)).collect()
+}
+
+/// The token at this place, if there are so many.
+pub(crate) fn simple_token<'a>(text: &'a str, encoding: &Encoding, place: usize) -> Option<SimpleToken<'a>> {
+    let (&id, &(start, stop)) = encoding.ids.get(place).zip(encoding.offsets.get(place))?;
+    Some(SimpleToken { id, text: text.get(start..stop).unwrap_or_default(), start, stop })
 }
 
 /// TGI's word for it on native routes.

@@ -119,7 +119,7 @@ mod tests {
             table::SERVER_INFO.of_all(&["1.0", "org/model", "float32", "cpu"]).set(1.0);
         });
         for line in [
-            "# HELP tgi_request_count Requests that arrived",
+            "# HELP tgi_request_count Requests to generate that arrived, refused ones included",
             "# TYPE tgi_request_count counter",
             "tgi_request_count 1",
             "# TYPE tgi_request_failure counter",

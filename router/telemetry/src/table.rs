@@ -18,12 +18,14 @@ macro_rules! table {
 }
 
 table! {
-    REQUEST_COUNT: CounterFamily = CounterFamily::new("tgi_request_count", Requests, "Requests that arrived");
+    REQUEST_COUNT: CounterFamily =
+        CounterFamily::new("tgi_request_count", Requests, "Requests to generate that arrived, refused ones included");
     REQUEST_SUCCESS: CounterFamily = CounterFamily::new("tgi_request_success", Requests, "Requests answered in full");
     REQUEST_FAILURE: CounterFamily = CounterFamily::new(
         "tgi_request_failure",
         Requests,
-        "Requests that failed, by how; dropped: the client left, slow_reader: it took nothing for too long",
+        "Requests to generate that failed, by how, refused ones included; dropped: the client left, slow_reader: it took \
+         nothing for too long",
     )
     .by(&[Label { name: "err", values: Values::Fixed(FAILURES) }]);
     REQUEST_DURATION: HistogramFamily = HistogramFamily::new(
@@ -156,7 +158,7 @@ table! {
         "headrace_request_duration_seconds",
         Seconds,
         Buckets::Durations,
-        "End to end: from the request's body to its end, by how it ended",
+        "End to end: from the request's body to its end, by how it ended; 0 where it was refused before its body was there",
     )
     .by(&[Label { name: "outcome", values: Values::Fixed(&["success", "refused", "failure", "cancelled"]) }]);
     RUNNING_REQUESTS: GaugeFamily =
@@ -289,7 +291,7 @@ const FAILURES: &[&str] = &[
     "dropped",
     "slow_reader",
     "shutting_down",
-    "healthcheck",
+    "loading",
     "bad_request",
     "unauthorized",
     "timeout",
@@ -297,7 +299,6 @@ const FAILURES: &[&str] = &[
     "payload_too_large",
     "request_timeout",
     "not_found",
-    "method_not_allowed",
     "internal",
 ];
 

@@ -81,6 +81,25 @@ enum ContentPart {
     Refusal { refusal: String },
 }
 
+impl ChatInput {
+    /// About how much text there is.
+    pub fn bytes(&self) -> usize {
+        let messages = self.messages.iter().flat_map(|message| message.0.values());
+        let others = self.tools.iter().chain(&self.documents).flatten();
+        let variables = self.chat_template_kwargs.iter().flat_map(Map::values);
+        messages.chain(others).chain(variables).map(bytes).sum()
+    }
+}
+
+fn bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
+
 impl Message {
     pub fn role(&self) -> &str {
         self.0.get("role").and_then(Value::as_str).unwrap_or_default()

@@ -17,8 +17,8 @@ pub(crate) async fn prompt(
     chat: ChatInput,
     fits: impl FnOnce(Option<usize>) -> Result<(), Invalid> + Send + 'static,
 ) -> Result<ChatPrompt, ApiError> {
+    let bytes = chat.bytes();
     let conversation = conversation(chat)?;
-    let bytes = bytes(&conversation);
     let shared = state.clone();
     let make = move || {
         let prompts = &shared.chat_prompts;
@@ -61,22 +61,5 @@ fn ending(chat: &ChatInput) -> Result<Ending, TemplateError> {
         (None, None | Some(false)) if assistant_last => Ok(Ending::Continue { trim: true }),
         (_, Some(false)) => Ok(Ending::Complete),
         (_, None | Some(true)) => Ok(Ending::GenerationPrompt),
-    }
-}
-
-/// About how much text there is.
-fn bytes(conversation: &Conversation) -> usize {
-    let messages = conversation.messages.iter().flat_map(|message| message.values());
-    let others = conversation.tools.iter().chain(&conversation.documents).flatten();
-    messages.chain(others).chain(conversation.kwargs.values()).map(value_bytes).sum()
-}
-
-fn value_bytes(value: &serde_json::Value) -> usize {
-    use serde_json::Value;
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(value_bytes).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + value_bytes(value)).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
     }
 }

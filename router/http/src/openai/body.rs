@@ -159,8 +159,9 @@ impl Common {
         self.max_completion_tokens.or(self.max_tokens)
     }
 
-    pub fn set_max_new_tokens(&mut self, tokens: u32) {
-        self.max_completion_tokens = Some(tokens);
+    /// As if no length had been given.
+    pub fn forget_max_new_tokens(&mut self) {
+        (self.max_completion_tokens, self.max_tokens) = (None, None);
     }
 
     pub fn includes_usage(&self) -> bool {
@@ -171,22 +172,24 @@ impl Common {
     /// would be refused for ever is told so.
     pub fn choices(&self, best_of: Option<u32>, prompts: usize, limits: &Limits) -> Result<Choices, Invalid> {
         let n = self.n.unwrap_or(1);
-        let max = MAX_CHOICES.min(limits.max_concurrent_requests / (prompts.max(1) as u32));
+        let at_once = limits.max_concurrent_requests / (prompts.max(1) as u32);
+        let max = MAX_CHOICES.min(at_once);
         if n == 0 || n > max {
-            return Err(Invalid::Choices { max, given: n });
+            return Err(Invalid::Choices { field: "n", max, given: n });
         }
         let best_of = best_of.unwrap_or(n);
         if best_of < n {
             return Err(Invalid::BestOfBelowChoices { n, given: best_of });
         }
         if best_of > n && self.delivery() == Delivery::Stream {
-            return Err(Invalid::BestOfStream { given: best_of });
+            return Err(Invalid::BestOfBeyondChoicesStream { n, given: best_of });
         }
-        if best_of > n.max(limits.max_best_of) {
-            return Err(Invalid::BestOf { max: limits.max_best_of, given: best_of });
+        let most = n.max(limits.max_best_of);
+        if best_of > most {
+            return Err(Invalid::BestOf { max: most, given: best_of });
         }
-        if u64::from(best_of) * prompts as u64 > u64::from(limits.max_concurrent_requests) {
-            return Err(Invalid::Choices { max, given: best_of });
+        if best_of > at_once {
+            return Err(Invalid::Choices { field: "best_of", max: at_once, given: best_of });
         }
         Ok(Choices { n, best_of })
     }
@@ -207,6 +210,10 @@ impl Common {
         let checked = validation::check(prompt_empty, &parameters, 1, &limits, state.model(), Delivery::Whole, seed);
         let checked = checked.map_err(|invalid| match invalid {
             Invalid::TopNTokens { max, given, .. } => Invalid::TopNTokens { field: likely.field, max, given },
+            Invalid::Temperature { given } => Invalid::TemperatureOrGreedy { given },
+            Invalid::TopP { given } => Invalid::ShareOrAll { field: "top_p", given },
+            Invalid::TypicalP { given } => Invalid::ShareOrAll { field: "typical_p", given },
+            Invalid::TopK { given } => Invalid::TopKOrAll { given },
             other => other,
         })?;
         Ok(self.in_openais_manner(checked, choices))

@@ -125,11 +125,12 @@ impl Dialect for Chats {
     }
 
     fn delta<'a>(&mut self, piece: &Piece<'a>) -> ChatDelta<'a> {
-        let token = std::slice::from_ref(piece.token);
+        let token = piece.token.map_or(&[][..], std::slice::from_ref);
+        let text = piece.token.map_or("", |token| token.text.as_str());
         let logprobs = self.reports.logprobs.then(|| ChatLogprobs::of(token, piece.tokenizer));
         ChatDelta {
             index: piece.index,
-            delta: Delta { role: piece.first.then_some(ROLE), content: &piece.token.text },
+            delta: Delta { role: piece.first.then_some(ROLE), content: text },
             logprobs,
             finish_reason: piece.finish_reason,
         }

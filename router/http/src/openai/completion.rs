@@ -49,10 +49,10 @@ pub(crate) async fn answer(mut call: Call, body: CompletionBody) -> Response {
     if let Err(error) = checked {
         return call.refuse(error);
     }
-    // A prompt's log-probabilities without any answer: one token is generated all the same, and not shown.
     let hides_answer = own.echoes() && common.max_new_tokens() == Some(0);
     if hides_answer {
-        common.set_max_new_tokens(1);
+        // Native routes refuse a length of 0.
+        common.forget_max_new_tokens();
     }
     let reports = own.reports();
     let dialect = Completions { reports, echo: own.echoes(), offsets: Vec::new() };
@@ -110,9 +110,10 @@ impl Dialect for Completions {
 
     fn delta<'a>(&mut self, piece: &Piece<'a>) -> CompletionChoice<'a> {
         let echoes = self.echo && piece.first;
+        let added = piece.token.map_or("", |token| token.text.as_str());
         let text = match echoes {
-            true => (self.echoed(piece.prompt, piece.tokenizer) + &piece.token.text).into(),
-            false => Cow::Borrowed(piece.token.text.as_str()),
+            true => (self.echoed(piece.prompt, piece.tokenizer) + added).into(),
+            false => Cow::Borrowed(added),
         };
         let logprobs = self.reports.logprobs.then(|| {
             let place = piece.index as usize;
@@ -123,7 +124,7 @@ impl Dialect for Completions {
             if echoes {
                 lists.add_prompt(&piece.prompt.tokens, piece.prompt_logprobs, &mut logprobs);
             }
-            lists.add(piece.token, &mut logprobs);
+            piece.token.iter().for_each(|token| lists.add(token, &mut logprobs));
             logprobs
         });
         CompletionChoice { index: piece.index, text, logprobs, finish_reason: piece.finish_reason }

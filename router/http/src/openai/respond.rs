@@ -33,7 +33,7 @@ pub(crate) struct Asked<D> {
     pub prompts: Vec<Prompt>,
     pub best_of: Option<u32>,
     pub reports: Reports,
-    /// Only the prompt is of interest: whole answers are shown as if nothing had been generated.
+    /// Only the prompt is of interest: answers are shown as if nothing had been generated.
     pub hides_answer: bool,
     pub dialect: D,
 }
@@ -76,7 +76,8 @@ pub(crate) struct Piece<'a> {
     pub prompt_logprobs: &'a [f32],
     /// The choice begins with it.
     pub first: bool,
-    pub token: &'a GeneratedToken,
+    /// `None`: only the prompt is shown.
+    pub token: Option<&'a GeneratedToken>,
     /// It ends there.
     pub finish_reason: Option<&'static str>,
 }
@@ -112,7 +113,10 @@ async fn admit<D: Dialect>(call: &mut Call, asked: &mut Asked<D>) -> Result<Begu
     let permit = enter(call, choices.best_of * prompts.len() as u32)?;
     let empty = prompts.iter().any(Prompt::is_empty);
     let likely = D::likely(&state.limits);
-    let checked = asked.common.check(empty, choices, asked.reports, likely, &state, rand::random())?;
+    let mut checked = asked.common.check(empty, choices, asked.reports, likely, &state, rand::random())?;
+    if asked.hides_answer {
+        checked.max_new_tokens = Some(0);
+    }
     let envelope = Envelope::new(&state, D::ID, call.request_id(), model);
     let Admission { checked, prompts } = start(call, permit, prompts, checked).await?;
     Ok(Begun { choices, envelope, seed: checked.shown_seed(0), prompts })
@@ -141,7 +145,10 @@ async fn collect_all<D: Dialect>(asked: &Asked<D>, begun: &mut Begun) -> Result<
 async fn whole<D: Dialect>(call: &mut Call, asked: &Asked<D>, mut begun: Begun) -> Result<Response, ApiError> {
     let mut answers = collect_all(asked, &mut begun).await?;
     if asked.hides_answer {
-        answers.iter_mut().flatten().for_each(hide);
+        answers.iter_mut().flatten().for_each(|answer| {
+            answer.tokens.clear();
+            hide(&mut answer.finished);
+        });
     }
 
     let mut summary = Summary::new(begun.seed);
@@ -178,11 +185,11 @@ async fn whole<D: Dialect>(call: &mut Call, asked: &Asked<D>, mut begun: Begun) 
     Ok((json, headers::answered(call.state(), &times, counts), body).into_response())
 }
 
-fn hide(answer: &mut Answer) {
-    answer.tokens.clear();
-    answer.finished.text.clear();
-    answer.finished.generated = Tokens::ZERO;
-    answer.finished.reason = FinishReason::Length;
+/// As if nothing had been generated.
+fn hide(finished: &mut Finished) {
+    finished.text.clear();
+    finished.generated = Tokens::ZERO;
+    finished.reason = FinishReason::Length;
 }
 
 /// The first frame decides: what fails before there is one has its status.
@@ -193,6 +200,7 @@ async fn stream<D: Dialect>(call: Call, asked: Asked<D>, mut begun: Begun) -> Re
     let chunks = Chunks {
         route: Route::of(call.path()),
         includes_usage: asked.common.includes_usage(),
+        hides_answer: asked.hides_answer,
         tokenizer: call.state().tokenizer.clone(),
         dialect: asked.dialect,
         envelope: begun.envelope,
@@ -227,6 +235,7 @@ struct Chunks<D> {
     prompts: Vec<Admitted>,
     prompt_logprobs: Vec<Vec<f32>>,
     includes_usage: bool,
+    hides_answer: bool,
     usage: Usage,
 }
 
@@ -245,7 +254,7 @@ impl<D: Dialect> Chunks<D> {
             prompt: &self.prompts[of / self.n],
             prompt_logprobs: &self.prompt_logprobs[of / self.n],
             first: !std::mem::replace(&mut self.told[of], true),
-            token,
+            token: Some(token).filter(|_| !self.hides_answer),
             finish_reason,
         });
         sse::write_event(frame, &self.envelope.around(D::CHUNK, &[delta], usage));
@@ -271,6 +280,12 @@ impl<D: Dialect> Events for Chunks<D> {
         let says_usage = D::USAGE_WITH_LAST && !self.includes_usage;
         let usage = says_usage.then(|| Usage::of(prompt_tokens, finished));
         self.write(frame, of, token, Some(finish_reason(finished.reason)), usage);
+    }
+
+    fn told_of(&self, finished: &mut Finished) {
+        if self.hides_answer {
+            hide(finished);
+        }
     }
 
     fn end(&mut self, frame: &mut BytesMut) {

@@ -10,6 +10,8 @@ use crate::openapi::BodyErrors;
 use crate::parameters::GenerateBody;
 use crate::payload::Payload;
 use crate::state::ServerState;
+use crate::token_list::TokenList;
+use crate::tokenization::LONG_BYTES;
 use crate::wire::{SimpleToken, simple_tokens};
 
 /// The tokens of a text. `parameters` are read and ignored.
@@ -21,7 +23,11 @@ pub(crate) async fn tokenize(
     State(state): State<ServerState>,
     Payload { body: GenerateBody { inputs, .. }, .. }: Payload<GenerateBody>,
 ) -> Result<Response, ApiError> {
-    // A long text has a long answer: that, too, is written beside the reactor.
+    if inputs.len() > LONG_BYTES {
+        let place = state.tokenization.place_of_answer().await?;
+        let list = state.tokenization.encode(inputs, TokenList::new).await?;
+        return Ok(list.respond(state, place));
+    }
     let answer = state.tokenization.encode(inputs, |text, encoding| json::bytes(&simple_tokens(&text, &encoding)));
     Ok(([(header::CONTENT_TYPE, "application/json")], answer.await?).into_response())
 }

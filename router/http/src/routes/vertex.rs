@@ -38,22 +38,26 @@ pub(crate) async fn vertex(
     if body.instances.is_empty() {
         return ApiError::NoInstances.into_response();
     }
-    let begin = || Call::begin(state.clone(), caller.clone(), terms.clone(), received);
-    let predicting = body.instances.into_iter().map(|instance| predict(begin(), instance));
+    let begin = |_| Call::begin(state.clone(), caller.clone(), terms.clone(), received);
+    let mut calls: Vec<Call> = body.instances.iter().map(begin).collect();
+    let predicting = calls.iter_mut().zip(body.instances).map(|(call, instance)| predict(call, instance));
     match try_join_all(predicting).await {
         Ok(predictions) => {
             ([(header::CONTENT_TYPE, "application/json")], json::bytes(&Predictions { predictions })).into_response()
         }
-        Err(error) => error.into_response(),
+        Err(error) => {
+            // Nobody has left the others: what failed the one failed them too.
+            calls.iter_mut().filter(|call| !call.has_ended()).for_each(|call| call.failed(&error));
+            error.into_response()
+        }
     }
 }
 
-async fn predict(mut call: Call, instance: Instance) -> Result<String, ApiError> {
-    let text = match instance {
-        Instance::Generate(body) => answer::text(&mut call, body.inputs, &body.parameters.0).await,
-        Instance::Chat(body) => chat::text(&mut call, *body).await,
-    };
-    text.inspect_err(|error| call.failed(error))
+async fn predict(call: &mut Call, instance: Instance) -> Result<String, ApiError> {
+    match instance {
+        Instance::Generate(body) => answer::text(call, body.inputs, &body.parameters.0).await,
+        Instance::Chat(body) => chat::text(call, *body).await,
+    }
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -79,7 +79,7 @@ fn faults_are_told_in_tgis_order() {
     next("", "truncate", json!(0), "`inputs` cannot be empty");
     next(&long, "truncate", json!(null), "`truncate`");
     next(&long, "max_new_tokens", json!(1), "`inputs` tokens + `max_new_tokens` must be <= 1024. Given: 1001 `inputs`");
-    next(&long, "truncate", json!(1000), "`inputs` must have less than 1000 tokens. Given: 1001");
+    next(&long, "truncate", json!(1000), "`inputs` must have less than 1001 tokens. Given: 1001");
     next(&long, "grammar", json!(null), "grammar is not supported");
     validate(&long, &given(parameters), Delivery::Whole).unwrap();
 }
@@ -185,9 +185,10 @@ fn details_of_the_prompt_imply_details() {
 
 #[test]
 fn too_many_biased_tokens_are_refused() {
-    let many: serde_json::Map<_, _> = (0..1025).map(|id| (id.to_string(), json!(1))).collect();
-    let refused = validate("x", &given(json!({"logit_bias": many})), Delivery::Whole);
+    let bias = |tokens| (0..tokens).map(|id| (id.to_string(), json!(1))).collect::<serde_json::Map<_, _>>();
+    let refused = validate("x", &given(json!({"logit_bias": bias(1025)})), Delivery::Whole);
     assert_eq!(refused, Err(Invalid::LogitBiasSize { max: 1024, given: 1025 }));
+    assert_eq!(check_logit_bias(&given(json!({"logit_bias": bias(1024)})), 5000), Ok(()));
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn a_prompt_that_is_too_long_for_sure_is_refused_before_it_is_counted() {
         |least, parameters| fit_at_least(Some(least), &checked(parameters), &limits()).err().map(|e| e.to_string());
     assert_eq!(refused(1000, json!({})), None);
     let said = refused(1001, json!({"max_new_tokens": 1})).unwrap();
-    assert!(said.starts_with("`inputs` must have less than 1000 tokens. Given: at least 1001."), "{said}");
+    assert!(said.starts_with("`inputs` must have less than 1001 tokens. Given: at least 1001."), "{said}");
     assert_eq!(refused(1000, json!({"max_new_tokens": 24})), None);
     let said = refused(1000, json!({"max_new_tokens": 25})).unwrap();
     assert!(said.contains("Given: at least 1000 `inputs` tokens and 25 `max_new_tokens`"), "{said}");

@@ -26,7 +26,7 @@ async fn a_wrong_type_names_the_field_and_what_it_takes() {
     let count = "a whole number from 0 to 4294967295";
     let seed = "a whole number from 0 to 18446744073709551615";
     let top_k = "a whole number from -2147483648 to 2147483647";
-    let number = "a number between -3.4e38 and 3.4e38";
+    let number = "a number from -3.4028235e38 to 3.4028235e38";
     let mut cases = Vec::new();
     for (fields, expected, bad) in [
         (&["best_of", "max_new_tokens", "truncate", "top_n_tokens"][..], count, vec![json!(-1), json!(4294967296u64)]),
@@ -115,8 +115,8 @@ async fn a_value_out_of_range_gets_tgis_sentence_and_what_was_given() {
         (json!({"logit_bias": {"5": 101}}), "`logit_bias` must be >= -100.0 and <= 100.0", "101.0 for token 5"),
         (json!({"watermark": true}), "`watermark` is not supported", "Leave it out"),
         (json!({"adapter_id": "a/b"}), "`adapter_id`: adapters are not available in this version", "\"a/b\""),
-        (json!({"truncate": 0}), "`truncate` must be strictly positive and less than 100. Given: 0", "Leave it out"),
-        (json!({"truncate": 101}), "`truncate` must be strictly positive and less than 100. Given: 101", "--max-input"),
+        (json!({"truncate": 0}), "`truncate` must be strictly positive and less than 101. Given: 0", "leave it out"),
+        (json!({"truncate": 101}), "`truncate` must be strictly positive and less than 101. Given: 101", "--max-input"),
         (
             json!({"max_new_tokens": 1_000_000}),
             "`inputs` tokens + `max_new_tokens` must be <= 128. Given: 5 `inputs` tokens and 1000000 `max_new_tokens`",
@@ -185,7 +185,7 @@ async fn a_prompt_of_exactly_the_limit_runs_and_one_token_more_is_told_both_numb
     let ask = |length: usize| json!({"inputs": "a".repeat(length), "parameters": {"max_new_tokens": 2}});
     assert_eq!(world.post("/generate", ask(100)).await.status, 200);
     let answer = world.post("/generate", ask(101)).await;
-    let sentence = "Input validation error: `inputs` must have less than 100 tokens. Given: 101";
+    let sentence = "Input validation error: `inputs` must have less than 101 tokens. Given: 101";
     assert!(answer.error().starts_with(sentence), "{}", answer.error());
 }
 

@@ -2,10 +2,14 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use serde_json::json;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
 
+use crate::openai::chat_world;
 use crate::tokenizer::{END, ids};
-use crate::world::{Setup, World};
+use crate::world::{Setup, World, post, soon};
 
 #[tokio::test]
 async fn health_is_200_with_nothing_on_all_its_routes() {
@@ -108,6 +112,77 @@ async fn an_empty_text_has_no_tokens() {
 async fn a_text_over_the_prompt_limit_is_tokenized_all_the_same() {
     let answer = World::new().await.post("/tokenize", json!({"inputs": "x".repeat(100_000)})).await;
     assert_eq!(answer.json().as_array().unwrap().len(), 100_000);
+}
+
+fn long_text() -> String {
+    json!({"inputs": "7".repeat(100_000)}).to_string()
+}
+
+/// Digits have a token each, and a token fifty bytes of JSON.
+#[tokio::test]
+async fn the_tokens_of_a_long_text_come_in_pieces_and_are_never_there_as_a_whole() {
+    let world = World::new().await;
+    let response = world.open(post("/tokenize", long_text())).await;
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert!(!response.headers().contains_key("content-length"));
+    let mut body = response.into_body();
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let piece = frame.unwrap().into_data().unwrap();
+        assert!(piece.len() < 300_000, "{}", piece.len());
+        whole.extend_from_slice(&piece);
+    }
+    let tokens: Vec<Value> = serde_json::from_slice(&whole).unwrap();
+    assert_eq!((tokens.len(), whole.len() > 4_000_000), (100_000, true));
+    assert_eq!(tokens[99_999], json!({"id": ids("7")[0], "text": "7", "start": 99_999, "stop": 100_000}));
+}
+
+#[tokio::test]
+async fn a_long_chat_comes_in_pieces_too() {
+    let world = chat_world().await;
+    let message = json!({"role": "user", "content": "é\"7".repeat(30_000)});
+    let response = world.open(post("/chat_tokenize", json!({"messages": [message]}).to_string())).await;
+    assert!(!response.headers().contains_key("content-length"));
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    let text = format!("[user]{}[assistant]", "é\"7".repeat(30_000));
+    assert_eq!(answer["tokenize_response"].as_array().unwrap().len(), text.len());
+    assert_eq!(answer["templated_text"], text);
+}
+
+#[tokio::test]
+async fn eight_long_answers_are_under_way_at_most_and_the_others_wait() {
+    let world = World::new().await;
+    let mut untaken = Vec::new();
+    for _ in 0..8 {
+        untaken.push(world.open(post("/tokenize", long_text())).await);
+    }
+    let mut ninth = Box::pin(world.send(post("/tokenize", long_text())));
+    // One thread reads long texts, in their order: after these, a ninth that did not wait would have its answer.
+    let others = async {
+        for _ in 0..40 {
+            let body = json!({"inputs": "7".repeat(100_000), "parameters": {"truncate": 1, "max_new_tokens": 1}});
+            assert_eq!(world.post("/generate", body).await.status, 200);
+        }
+    };
+    tokio::select! {
+        () = others => {}
+        _ = &mut ninth => panic!("it did not wait"),
+    }
+    let short = world.post("/tokenize", json!({"inputs": "7"})).await;
+    assert_eq!(short.status, 200, "{}", short.text);
+    let generated = world.post("/generate", json!({"inputs": "x", "parameters": {"max_new_tokens": 1}})).await;
+    assert_eq!(generated.status, 200, "{}", generated.text);
+    // One client leaves, another takes its answer.
+    drop(untaken.pop());
+    assert_eq!(soon(&mut ninth).await.status, 200);
+    untaken.pop().unwrap().into_body().collect().await.unwrap();
+    let mut more: FuturesUnordered<_> = (0..40).map(|_| world.send(post("/tokenize", long_text()))).collect();
+    let mut statuses = Vec::new();
+    while statuses.len() < 40 {
+        statuses.push(soon(more.next()).await.unwrap().status.as_u16());
+    }
+    assert!(statuses.contains(&429) && statuses.contains(&200), "those who wait are not without end: {statuses:?}");
 }
 
 #[tokio::test]

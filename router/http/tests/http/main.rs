@@ -5,6 +5,7 @@ mod answers;
 mod auth;
 mod bad_bodies;
 mod bad_fields;
+mod bounds;
 mod chats;
 mod codings;
 mod connections;

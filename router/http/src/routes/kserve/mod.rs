@@ -39,8 +39,8 @@ pub(crate) fn open() -> OpenApiRouter<ServerState> {
         .routes(routes!(model_ready))
 }
 
-/// Routes that cost something.
-pub(crate) fn protected() -> OpenApiRouter<ServerState> {
+/// The one that generates.
+pub(crate) fn generating() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(infer))
 }
 

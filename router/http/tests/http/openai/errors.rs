@@ -114,6 +114,40 @@ async fn what_comes_later_is_refused_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_no_object_is_told_so_and_no_field_is_named() {
+    let world = chat_world().await;
+    let bodies = ["1", "-1.5", "true", "null", r#""x""#, r#""a `model` b""#, "[]", "[{}]", r#"["`prompt`"]"#];
+    for path in ["/v1/completions", "/v1/chat/completions"] {
+        for body in bodies {
+            let answer = world.send(post(path, body)).await;
+            let error = &answer.json()["error"];
+            assert_eq!(
+                (answer.status.as_u16(), error.get("param")),
+                (422, Some(&Value::Null)),
+                "{path} {body}: {error}"
+            );
+            assert!(error["message"].as_str().unwrap().contains("expected a JSON object"), "{path} {body}: {error}");
+        }
+    }
+    for path in ["/", "/generate", "/generate_stream", "/tokenize", "/chat_tokenize", "/invocations", "/vertex"] {
+        for body in bodies {
+            let answer = world.send(post(path, body)).await;
+            assert_eq!((answer.status.as_u16(), answer.error_type().as_str()), (422, "validation"), "{path} {body}");
+            assert!(
+                answer.error().contains("`body`") && answer.error().contains("expected a JSON object"),
+                "{path} {body}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_is_there_twice_is_named() {
+    let answer = World::new().await.send(post("/v1/completions", r#"{"prompt": "`x`", "prompt": "b"}"#)).await;
+    assert_eq!((answer.status.as_u16(), &answer.json()["error"]["param"]), (422, &json!("prompt")), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn whatever_refuses_a_v1_request_does_it_in_this_shape() {
     let mut setup = Setup::default();
     setup.limits.payload_limit = 1000;

@@ -61,6 +61,39 @@ async fn a_prompt_can_be_scored_without_an_answer() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_is_scored_alone_generates_nothing_as_far_as_anybody_is_told() {
+    let world = World::new().await;
+    let asked = json!({"echo": true, "logprobs": 0, "max_tokens": 0, "n": 2});
+    let whole = world.post("/v1/completions", completion(asked.clone())).await;
+    assert_eq!((whole.header("x-generated-tokens"), &whole.json()["usage"]["completion_tokens"]), ("0", &json!(0)));
+    for (options, usages) in [(json!(null), 2), (json!({"include_usage": true}), 1)] {
+        let mut streamed = completion(asked.clone());
+        (streamed["stream"], streamed["stream_options"]) = (json!(true), options);
+        let chunks = chunks(&world.post("/v1/completions", streamed).await);
+        let choices: Vec<&Value> = chunks.iter().flat_map(|chunk| chunk["choices"].as_array().unwrap()).collect();
+        assert_eq!(choices.len(), 2, "{chunks:?}");
+        for choice in choices {
+            let index = choice["index"].as_u64().unwrap() as usize;
+            assert_eq!(choice, &whole.json()["choices"][index]);
+            assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(PROMPT), &json!("length")));
+        }
+        let told: Vec<&Value> = chunks.iter().map(|chunk| &chunk["usage"]).filter(|usage| !usage.is_null()).collect();
+        assert_eq!(told.len(), usages, "{chunks:?}");
+        assert!(told.iter().all(|usage| usage["completion_tokens"] == 0 && usage["total_tokens"] == 24), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_to_be_scored_is_told_the_length_that_was_asked_for() {
+    let world = World::new().await;
+    let asked = json!({"prompt": "x".repeat(129), "echo": true, "logprobs": 0, "max_tokens": 0});
+    let answer = world.post("/v1/completions", completion(asked)).await;
+    let error = &answer.json()["error"];
+    let sentence = "must be <= 128. Given: 129 `inputs` tokens and 0 `max_new_tokens`";
+    assert!(error["message"].as_str().unwrap().contains(sentence), "{error}");
+}
+
+#[tokio::test]
 async fn a_completions_chunks_have_the_lists_of_the_whole_answer() {
     let world = World::new().await;
     let body = json!({"logprobs": 2, "echo": true, "max_tokens": 5});
