@@ -110,7 +110,8 @@ async fn these_are_all_the_routes_that_generate() {
         true => "/v2/models/{model_name}/versions/{model_version}/infer",
         false => path,
     });
-    (posts.sort_unstable(), generating.sort_unstable());
+    posts.sort_unstable();
+    generating.sort_unstable();
     assert_eq!(posts, generating);
 }
 
