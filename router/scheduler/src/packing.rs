@@ -6,6 +6,7 @@ use crate::admission::Newcomer;
 use crate::chunk_order::Prefilling;
 use crate::in_flight::Member;
 use crate::plan::{Admission, Chunk, Decode, Entrance, StepPlan};
+use crate::preemption::spared_for;
 use crate::scheduler::Scheduler;
 use crate::sequence::{Place, Sequence};
 use crate::sequences::Handle;
@@ -146,13 +147,14 @@ impl Scheduler {
             return false;
         }
         let Some(seat) = self.rows.take() else { return false };
-        let Some((_, for_good)) = self.queue.admit(handle) else { return false };
+        let displaced = self.room_for == Some(handle);
+        let Some((_, by_age)) = self.queue.admit(handle, displaced) else { return false };
         let place = self.running.partition_point(|other| *other < handle);
         self.running.insert(place, handle);
         self.kv.share(&self.found);
         let sequence = &mut self.sequences[handle];
-        sequence.keeps_row = for_good;
         sequence.sit_down(seat, &self.found, self.config.block_size);
+        sequence.spared_until = sequence.sampled() + spared_for(sequence, by_age);
         self.swap_in(handle, &mut draft.plan);
         self.fork(handle, &mut draft.plan);
         let sequence = &self.sequences[handle];

@@ -5,11 +5,34 @@ use crate::event::Event;
 use crate::policy::Runner;
 use crate::request::Priority;
 use crate::scheduler::Scheduler;
+use crate::sequence::Sequence;
 use crate::sequences::{Handle, Sequences};
 use crate::units::{Blocks, Micros, RequestId, Tokens};
 
-/// A request that was a victim this often is spared while there are others that were not.
+/// A request that was a victim this often is spared: for blocks, while there are others that were not; by policies, as
+/// [`spared_for`] says.
 pub(crate) const SPARED_AFTER: u32 = 2;
+
+/// The most tokens by which a request must get on before a policy takes its row.
+///
+/// What it costs: where nothing of a long context stays cached, that context once more for each 256 tokens of the answer.
+/// What it spares others: to wait as many steps as the context has tokens, or until the first answer ends.
+pub(crate) const SPARED_FOR: Tokens = Tokens(256);
+
+/// How many tokens a request must sample in the row that it just got, before a policy takes it for somebody else.
+///
+/// From its third loss on as many as were lost with the last row: so at most one token is computed again, or copied, for
+/// each new one, up to [`SPARED_FOR`]. Where nothing was lost, what it computes in between stays. So every row brings a
+/// request nearer to its end, and nobody waits for that end who has a right to the row.
+pub(crate) fn spared_for(sequence: &Sequence, by_age: bool) -> Tokens {
+    // The batch class has its share of admissions; what it fills beyond that, it always gives back.
+    let often = sequence.preemptions >= SPARED_AFTER && sequence.priority != Priority::BATCH;
+    match (by_age, often) {
+        (true, _) => SPARED_FOR,
+        (false, true) => sequence.lost().min(SPARED_FOR),
+        (false, false) => Tokens::ZERO,
+    }
+}
 
 /// What preempting a running request would bring and cost.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +61,8 @@ impl Loss {
 ///
 /// Bounded: one that was a victim twice is spared while others of its band were not, and where all were, the last to
 /// arrive goes. So the oldest unfinished request of a band is a victim at most twice while its neighbours come and go:
-/// it ends, and then the next one is the oldest.
+/// it ends, and then the next one is the oldest. Nobody waits for being spared to end: somebody of the band always goes.
+/// So here it lasts; if those who got on were victims again, they would take turns at computing their contexts again.
 fn choose_victim(running: &[Loss]) -> Option<Handle> {
     let [_, _, ..] = running else { return None };
     let lowest = running.iter().map(|loss| loss.priority).min()?;
@@ -89,7 +113,8 @@ impl Scheduler {
         if self.queue.is_empty() || !matches!(self.config.policy, PolicyKind::Priority | PolicyKind::Fair) {
             return;
         }
-        let Some(head) = self.queue.head(now) else { return };
+        let next = if self.rows.any_free() { self.queue.head(now) } else { self.queue.claimant(now) };
+        let Some(head) = next else { return };
         let decoding = self.running.iter().filter(|&&handle| !self.sequences[handle].is_prefilling()).count();
         let may_enter = self.sequences[head].unknown == 0 && !self.would_thrash(head);
         let may_enter = may_enter && self.gate.is_open(self.queue.len(), self.running.len(), decoding);
@@ -98,9 +123,7 @@ impl Scheduler {
         }
         let runner = |&handle: &Handle| {
             let sequence = &self.sequences[handle];
-            // The batch class has its share of admissions; what it fills beyond that, it always gives back.
-            let often = sequence.preemptions >= SPARED_AFTER && sequence.priority != Priority::BATCH;
-            let spared = sequence.keeps_row || often;
+            let spared = sequence.sampled() < sequence.spared_until;
             Runner { handle, tenant: sequence.tenant, priority: sequence.priority, spared }
         };
         let runners: Vec<Runner> = self.running.iter().map(runner).collect();
@@ -172,7 +195,9 @@ fn mix(seed: u64, value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host_pool::Swapped;
     use crate::queue::tests::handles;
+    use crate::request::Request;
 
     /// Band, blocks it brings, tokens it costs, times it was a victim; the victim's place.
     fn victim_of(running: &[(i64, u32, u32, u32)]) -> Option<usize> {
@@ -220,6 +245,33 @@ mod tests {
     #[test]
     fn where_all_were_victims_twice_the_last_to_arrive_is_one_again() {
         assert_eq!(victim_of(&[(0, 4, 64, 2), (0, 4, 64, 5), (0, 1, 64, 2)]), Some(2));
+    }
+
+    /// A request that was a victim so often, and the last time of so many computed tokens.
+    fn victim(priority: Priority, preemptions: u32, lost: u32) -> Sequence {
+        let mut sequence = Sequence::new(Request::new(vec![1; 2000], Tokens(1)), Micros(0), None);
+        (sequence.priority, sequence.preemptions, sequence.computed_before) = (priority, preemptions, Tokens(lost));
+        sequence
+    }
+
+    #[test]
+    fn from_the_third_loss_on_as_many_tokens_as_were_lost_but_256_at_most_come_before_the_next() {
+        let spared = |preemptions, lost| spared_for(&victim(Priority::NORMAL, preemptions, lost), false).0;
+        assert_eq!([spared(1, 100), spared(2, 100), spared(7, 2000), spared(2, 0)], [0, 100, 256, 0]);
+    }
+
+    #[test]
+    fn what_went_to_host_memory_counts_as_lost_though_it_needs_not_be_computed() {
+        let mut sequence = victim(Priority::NORMAL, 2, 0);
+        sequence.swapped = Some(Swapped { blocks: Vec::new(), tokens: Tokens(90) });
+        assert_eq!(spared_for(&sequence, false), Tokens(90));
+    }
+
+    #[test]
+    fn one_that_entered_by_its_age_is_spared_whatever_it_lost_and_the_batch_class_only_then() {
+        assert_eq!(spared_for(&victim(Priority::NORMAL, 2, 3), true), SPARED_FOR);
+        assert_eq!(spared_for(&victim(Priority::BATCH, 0, 0), true), SPARED_FOR);
+        assert_eq!(spared_for(&victim(Priority::BATCH, 9, 2000), false), Tokens::ZERO);
     }
 
     #[test]

@@ -74,12 +74,12 @@ impl Queue {
         }
     }
 
-    /// It got a row; the flag says whether for good, as far as the policy goes.
-    pub fn admit(&mut self, handle: Handle) -> Option<(Waiting, bool)> {
+    /// It got a row, which somebody else gave for it if `displaced`; the flag says whether by its age alone.
+    pub fn admit(&mut self, handle: Handle, displaced: bool) -> Option<(Waiting, bool)> {
         let waiting = self.waiting.remove(&handle)?;
         self.forget(&waiting);
-        let for_good = self.policy.admitted(handle, &waiting);
-        Some((waiting, for_good))
+        let by_age = self.policy.admitted(handle, &waiting, displaced);
+        Some((waiting, by_age))
     }
 
     fn forget(&mut self, waiting: &Waiting) {
@@ -118,6 +118,11 @@ impl Queue {
         let mut head = Vec::with_capacity(1);
         self.policy.order(now, 1, &mut head);
         head.pop()
+    }
+
+    /// Who is first to take somebody's row when none is free.
+    pub fn claimant(&self, now: Micros) -> Option<Handle> {
+        self.policy.most_urgent().or_else(|| self.head(now))
     }
 
     /// Who gives a row to this waiting request.
@@ -195,7 +200,7 @@ pub(crate) mod tests {
         queue.grow(handles[0]);
         assert_eq!((queue.tokens(), queue.len()), (31, 3));
         queue.remove(handles[1]);
-        assert!(queue.admit(handles[0]).is_some());
+        assert!(queue.admit(handles[0], false).is_some());
         assert_eq!((queue.tokens(), queue.len(), queue.head(Micros(0))), (10, 1, Some(handles[2])));
     }
 }

@@ -52,8 +52,8 @@ pub(crate) struct Sequence {
     pub computed_before: Tokens,
     /// How often this sequence was the victim when blocks or rows ran out.
     pub preemptions: u32,
-    /// Its policy does not take the row back.
-    pub keeps_row: bool,
+    /// Before so many tokens of the answer are sampled, no policy takes the row.
+    pub spared_until: Tokens,
     /// How many requests had ended when it was a victim last.
     pub victim_at: u64,
     /// For tests: preempt when this many tokens of the answer are sampled.
@@ -96,7 +96,7 @@ impl Sequence {
             last_step: StepId(0),
             computed_before: Tokens::ZERO,
             preemptions: 0,
-            keeps_row: false,
+            spared_until: Tokens::ZERO,
             victim_at: 0,
             preempt_at,
         }
@@ -183,6 +183,12 @@ impl Sequence {
         self.published = self.shared;
         self.computed = Tokens(self.shared.0 * block_size.0);
         self.prefill_end = self.known();
+    }
+
+    /// Of one that just sat down: tokens to compute again, or copied to host memory, since its last row was lost.
+    pub fn lost(&self) -> Tokens {
+        let to_compute = self.computed_before.saturating_sub(self.computed);
+        self.swapped.as_ref().map_or(to_compute, |swapped| swapped.tokens)
     }
 
     /// Tokens whose KV needs not be computed, when so many blocks of them are found in the cache.

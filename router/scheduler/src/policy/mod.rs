@@ -61,7 +61,7 @@ pub(crate) struct Runner {
     pub handle: Handle,
     pub tenant: Tenant,
     pub priority: Priority,
-    /// Its row is its own for good, or it was a victim as often as anybody may be for a policy's sake.
+    /// It must get on before its row is taken: see [`spared_for`](crate::preemption::spared_for).
     pub spared: bool,
 }
 
@@ -102,10 +102,19 @@ impl Policy {
         each!(self, policy => policy.order(now, limit, out));
     }
 
-    /// The request left the queue for a row. Says whether the row is its own for good: no policy takes it back.
-    pub fn admitted(&mut self, handle: Handle, waiting: &Waiting) -> bool {
-        let for_good = match self {
-            Self::Priority(bands) => bands.admitted(handle),
+    /// Who is first to take a row from those that run; `None`: whoever is next.
+    pub fn most_urgent(&self) -> Option<Handle> {
+        match self {
+            Self::Priority(bands) => bands.most_urgent(),
+            _ => None,
+        }
+    }
+
+    /// The request left the queue for a row, which was taken from somebody for it if `displaced`. Says whether it entered
+    /// by its age alone: it is spared for a while then.
+    pub fn admitted(&mut self, handle: Handle, waiting: &Waiting, displaced: bool) -> bool {
+        let by_age = match self {
+            Self::Priority(bands) => bands.admitted(handle, displaced),
             Self::Batches(batches) => {
                 batches.admitted();
                 false
@@ -113,7 +122,7 @@ impl Policy {
             Self::Shortest(_) | Self::Fcfs(_) | Self::Fair(_) => false,
         };
         self.remove(handle, waiting);
-        for_good
+        by_age
     }
 
     /// Tokens were planned for a tenant's request: of a prompt for the first time, and of an answer.

@@ -2,12 +2,13 @@
 //!
 //! Two things keep a band from starving. It ages: every [`AGE`] of waiting counts as one band, so after 20 s the lowest
 //! stands level with a newcomer of the highest. And one admission in [`SHARE`] goes to whoever waits longest, whatever
-//! its band, so that a share is guaranteed in work too, not only in time; who entered so is not thrown out again for a
-//! more urgent one. The batch class, −100, does not age: it fills what the others leave, and has that share.
+//! its band, so that a share is guaranteed in work too, not only in time; who entered so is not thrown out for a more
+//! urgent one before it has got on by [`SPARED_FOR`](crate::preemption::SPARED_FOR) tokens. The batch class, −100, does not age: it fills what the others leave, and has that share.
 //!
 //! Within a band: first come, first served. A newcomer that finds no row, or no blocks, takes the place of a running
 //! request of a lower band: the lowest, and of these the one that came last. Ages do not count for that: a request that
-//! runs because it waited long is not thrown out for having waited.
+//! runs because it waited long is not thrown out for having waited, and one that waits for a row to become free because
+//! it is its turn holds up nobody who takes another's. It keeps its turn.
 
 use std::collections::BTreeMap;
 
@@ -72,11 +73,19 @@ impl PriorityBands {
         }
     }
 
-    /// Says whether the request entered by its age alone.
-    pub fn admitted(&mut self, handle: Handle) -> bool {
-        let by_age =
-            self.is_turn_of_the_oldest() && self.arrived.first_key_value().is_some_and(|(&oldest, _)| oldest == handle);
-        self.admissions = (self.admissions + 1) % SHARE;
+    /// The next of the highest band.
+    pub fn most_urgent(&self) -> Option<Handle> {
+        let (_, line) = self.bands.last_key_value()?;
+        line.first().map(|turn| turn.handle)
+    }
+
+    /// Says whether the request entered by its age alone. One that `displaced` somebody leaves the oldest its turn.
+    pub fn admitted(&mut self, handle: Handle, displaced: bool) -> bool {
+        let turn = self.is_turn_of_the_oldest();
+        let by_age = turn && self.arrived.first_key_value().is_some_and(|(&oldest, _)| oldest == handle);
+        if !turn || by_age || !displaced {
+            self.admissions = (self.admissions + 1) % SHARE;
+        }
         by_age
     }
 
@@ -129,11 +138,23 @@ mod tests {
         let (mut bands, handles) = bands(&[(-100, 0), (100, 0)]);
         for _ in 0..SHARE - 1 {
             assert_eq!(order(&bands, 0), [2, 1]);
-            assert!(!bands.admitted(handles[1]));
+            assert!(!bands.admitted(handles[1], false));
         }
         assert_eq!(order(&bands, 0), [1, 2]);
-        assert!(bands.admitted(handles[0]));
+        assert!(bands.admitted(handles[0], false));
         assert_eq!(order(&bands, 0), [2, 1]);
+    }
+
+    #[test]
+    fn who_takes_anothers_row_is_the_most_urgent_whatever_the_ages_and_leaves_the_oldest_its_turn() {
+        let (mut bands, handles) = bands(&[(-1, 0), (0, 20_000_000)]);
+        assert_eq!(order(&bands, 20_000_000), [1, 2]);
+        assert_eq!(bands.most_urgent(), Some(handles[1]));
+        for _ in 0..2 * SHARE {
+            assert!(!bands.admitted(handles[1], true));
+        }
+        assert_eq!(order(&bands, 0), [1, 2], "its turn came with the fifteenth, and has not gone");
+        assert!(bands.admitted(handles[0], false));
     }
 
     #[test]

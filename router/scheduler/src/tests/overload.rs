@@ -1,9 +1,10 @@
 //! Too many, too late, too much.
 
 use super::world::{World, roomy, with_blocks};
+use crate::preemption::SPARED_FOR;
 use crate::{
-    Config, FinishReason, Micros, Overload, OverloadCause, PolicyKind, Priority, Rejected, Request, RequestId, Tenant,
-    Tokens,
+    Blocks, Config, FinishReason, Micros, Overload, OverloadCause, PolicyKind, Priority, Rejected, Request, RequestId,
+    Tenant, Tokens,
 };
 
 fn of_tenant(world: &mut World, tenant: u32) -> Result<RequestId, Rejected> {
@@ -226,4 +227,80 @@ fn under_fair_a_tenant_below_its_share_gets_a_row_although_all_are_taken() {
     let steps = (1..5).find(|_| world.step().is_some_and(|plan| plan.admitted.iter().any(|a| a.request == quiet)));
     assert!(steps.is_some_and(|steps| steps <= 2), "{steps:?}");
     world.drain();
+}
+
+/// Eight rows, kept by a flood of lower band with answers of 600 tokens; as many of it wait.
+fn flooded(policy: PolicyKind, prefix_cache: bool) -> World {
+    let mut world = World::new(Config {
+        policy,
+        prefix_cache,
+        block_size: Tokens(16),
+        total_blocks: Blocks(512),
+        max_batch_prefill_tokens: Tokens(256),
+        max_total_tokens: Tokens(1024),
+        ..roomy()
+    });
+    for salt in 1..17 {
+        let lower = Priority::new(-1).expect("a band");
+        world.try_submit(Request { priority: lower, ..Request::new(vec![salt; 4], Tokens(600)) }).expect("no limit");
+    }
+    (0..4).for_each(|_| _ = world.step());
+    world
+}
+
+/// A small request of another tenant comes and ends, and the flood has its row again. Returns the steps that it waited.
+fn small_request(world: &mut World) -> u32 {
+    let small = Request { tenant: Tenant(1), ..Request::new(vec![40; 4], Tokens(4)) };
+    let small = world.try_submit(small).expect("no limit");
+    let mut waited = 0;
+    while !world.step().expect("somebody runs").admitted.iter().any(|admission| admission.request == small) {
+        waited += 1;
+    }
+    world.step_until(|world| world.stories[&small].finished.is_some());
+    (0..3).for_each(|_| _ = world.step());
+    assert_eq!(world.scheduler.stats().running, 8);
+    waited
+}
+
+#[test]
+fn who_has_a_right_to_a_row_gets_it_at_once_however_often_where_the_victim_loses_next_to_nothing() {
+    for policy in [PolicyKind::Fair, PolicyKind::Priority] {
+        let mut world = flooded(policy, true);
+        let waited: Vec<u32> = (0..40).map(|_| small_request(&mut world)).collect();
+        assert_eq!(waited, [0; 40], "{policy:?}");
+    }
+}
+
+/// Victims lose all that they computed: they are spared, but not to their end.
+#[test]
+fn who_has_a_right_to_a_row_waits_until_a_victim_has_got_on_and_not_for_its_end() {
+    for policy in [PolicyKind::Fair, PolicyKind::Priority] {
+        let mut world = flooded(policy, false);
+        let flood = world.unfinished();
+        let waited: Vec<u32> = (0..40).map(|_| small_request(&mut world)).collect();
+        assert!(waited.iter().all(|&steps| steps <= SPARED_FOR.0), "{policy:?}: {waited:?}");
+        let losses = flood.iter().map(|request| &world.stories[request].lost_at);
+        assert!(losses.clone().any(|lost_at| lost_at.len() > 3), "{policy:?}");
+        for lost_at in losses {
+            for pair in lost_at.windows(2).skip(1) {
+                let (prompt, got_on) = (4, pair[1] - pair[0]);
+                assert!(got_on >= SPARED_FOR.0.min(prompt + pair[0] - 1), "{policy:?}: {lost_at:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn under_priority_one_that_entered_by_its_age_gets_on_before_it_gives_way_again() {
+    let mut world = World::new(Config { policy: PolicyKind::Priority, max_batch_size: 1, ..with_blocks(256) });
+    let batch = Request { priority: Priority::BATCH, ..Request::new(vec![5; 4], Tokens(600)) };
+    let batch = world.try_submit(batch).expect("it fits");
+    while world.stories[&batch].finished.is_none() {
+        if world.scheduler.stats().waiting < 2 {
+            world.submit(1, 1);
+        }
+        world.step();
+    }
+    let lost_at = &world.stories[&batch].lost_at;
+    assert_eq!(*lost_at, [SPARED_FOR.0, 2 * SPARED_FOR.0], "it was never out of turn, for others waited");
 }

@@ -105,5 +105,5 @@ fn a_segment_that_was_cut_short_replays_as_far_as_it_goes() {
 #[test]
 fn what_is_no_trace_is_refused() {
     assert_eq!(records(b"{\"at_ms\": 0}"), Err(SegmentError::NoTrace));
-    assert!(matches!(replay(b"hrtrace3\x04\0"), Err(ReplayError::Segment(SegmentError::Header(_)))));
+    assert!(matches!(replay(b"hrtrace4\x04\0"), Err(ReplayError::Segment(SegmentError::Header(_)))));
 }

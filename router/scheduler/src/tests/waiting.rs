@@ -4,7 +4,8 @@
 //! `max_skips` that overtake it while it waits for blocks, and of those that come later
 //!
 //! * `fcfs`, `static`, `dynamic`: none;
-//! * `priority`: fifteen for each admission by age alone, so 15 × (those that waited longer + 1);
+//! * `priority`: fifteen for each admission by age alone, so 15 × (those that waited longer + 1), and those that take the
+//!   rows of lower bands while no row becomes free, so no more than there are rows;
 //! * `fair`: of each other tenant what brings its counter up to the request's own tenant's, and its own tenant's earlier;
 //! * `shortest`: 20 tokens of prompts for each of its own uncached tokens.
 //!

@@ -41,6 +41,8 @@ pub struct Story {
     pub answer: Vec<TokenId>,
     pub finished: Option<FinishReason>,
     pub preemptions: u32,
+    /// Known tokens of the answer at each preemption.
+    pub lost_at: Vec<u32>,
     pub deadline: Option<Micros>,
     /// Something of it went wrong on the shard, so it may end with `Failed`.
     doomed: bool,
@@ -127,6 +129,7 @@ impl World {
             answer: Vec::new(),
             finished: None,
             preemptions: 0,
+            lost_at: Vec::new(),
             deadline,
             doomed: false,
             ordered: None,
@@ -303,6 +306,7 @@ impl World {
             Event::Preempted { .. } => {
                 assert!(!story.is_complete(), "an answer that is complete ends: {event:?}");
                 story.preemptions += 1;
+                story.lost_at.push(story.answer.len() as u32);
             }
             Event::Finished { reason, generated, .. } => {
                 assert_eq!(generated.0 as usize, story.answer.len(), "{event:?}");

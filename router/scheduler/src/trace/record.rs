@@ -7,7 +7,7 @@ use crate::request::{Priority, Tenant};
 use crate::units::{Blocks, Micros, RequestId, StepId, Tokens};
 
 /// First bytes of every segment: the format and its version.
-pub(crate) const MAGIC: &[u8; 8] = b"hrtrace3";
+pub(crate) const MAGIC: &[u8; 8] = b"hrtrace4";
 
 /// One input of the scheduler, or what it decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ fn hash(plan: &StepPlan) -> u64 {
 /// The bytes are no segment, or one that was cut short.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    #[error("this is no trace, or one of another version: it does not begin with \"hrtrace3\"")]
+    #[error("this is no trace, or one of another version: it does not begin with \"hrtrace4\"")]
     NoTrace,
     #[error("the trace's beginning cannot be read: {0}")]
     Header(String),
