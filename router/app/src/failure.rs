@@ -81,7 +81,7 @@ pub enum CutOff {
         "they still ran {} s after the signal; give them more time with --graceful-termination-timeout", .0.as_secs()
     )]
     GraceOver(Duration),
-    #[error("a second {0} came while they ran")]
+    #[error("a second signal, {0}, came while they ran")]
     SecondSignal(&'static str),
 }
 

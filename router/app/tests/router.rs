@@ -113,14 +113,17 @@ fn metric(address: &str, name: &str) -> f64 {
 #[test]
 fn a_second_signal_cuts_off_what_runs_and_says_so() {
     let model = tiny_model();
-    let (router, address, stream) = busy_router(&model, &[], ENDLESS);
-    router.signal(Signal::SIGTERM);
-    wait_until("the drain", || post(&address, "/generate", SHORT).0 == 503);
-    router.signal(Signal::SIGTERM);
-    let ended = router.wait();
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.error_line().contains("second SIGTERM"), "{}", ended.stderr);
-    assert!(rest(stream).contains("shut down before the answer was finished"));
+    for (second, name) in [(Signal::SIGTERM, "SIGTERM"), (Signal::SIGINT, "SIGINT")] {
+        let (router, address, stream) = busy_router(&model, &[], ENDLESS);
+        router.signal(Signal::SIGTERM);
+        wait_until("the drain", || post(&address, "/generate", SHORT).0 == 503);
+        router.signal(second);
+        let ended = router.wait();
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let why = format!("cut off: a second signal, {name}, came while they ran");
+        assert!(ended.error_line().contains(&why), "{}", ended.stderr);
+        assert!(rest(stream).contains("shut down before the answer was finished"));
+    }
 }
 
 #[test]
