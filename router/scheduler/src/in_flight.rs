@@ -76,6 +76,11 @@ impl InFlight {
         self.flights.iter().any(|flight| flight.swapped_out.contains(&handle))
     }
 
+    /// The outcome of step `step` is not known.
+    pub fn holds(&self, step: StepId) -> bool {
+        self.flights.iter().any(|flight| flight.step == step)
+    }
+
     /// The step `step`, if its outcome is not known.
     pub fn find(&mut self, step: StepId) -> Option<&mut Flight> {
         self.flights.iter_mut().find(|flight| flight.step == step)

@@ -28,10 +28,12 @@ impl Scheduler {
         self.sequences[victim].swapped = Some(Swapped { blocks: hosts, tokens });
     }
 
-    /// The copy of its KV to host memory is in flight: whether it will be there is not known. One of the very plan that
-    /// brings it back has the same fate as the request.
+    /// The copy of its KV to host memory is in flight, or a step that computes what is copied: whether it will be there is
+    /// not known. A copy of the very plan that brings it back has the same fate as the request.
     pub(crate) fn is_being_swapped_out(&self, handle: Handle) -> bool {
-        self.sequences[handle].swapped.is_some() && self.in_flight.swaps_out(handle)
+        let sequence = &self.sequences[handle];
+        let not_there = || self.in_flight.swaps_out(handle) || self.in_flight.holds(sequence.last_step);
+        sequence.swapped.is_some() && not_there()
     }
 
     fn is_worth_swapping(&self, sequence: &Sequence, blocks: Blocks) -> bool {

@@ -2,6 +2,7 @@
 
 use super::shard::Fault;
 use super::world::{World, roomy};
+use crate::preemption::preempt_at;
 use crate::{Blocks, Config, FinishReason, Sample, Scheduler, StepId, StepOutcome, Tokens};
 
 #[test]
@@ -201,4 +202,21 @@ fn one_token_for_which_there_is_no_memory_fails() {
     assert_eq!(world.stories[&id].finished, Some(FinishReason::Failed));
     world.drain();
     world.check_all_is_back();
+}
+
+/// It is preempted for the test's sake between two chunks: nobody else's need, which would keep it out of that plan.
+#[test]
+fn what_a_step_in_flight_may_not_compute_is_not_copied_out_and_in_by_one_plan() {
+    let (seed, max_new) = (7, 20);
+    let config = Config { preempt_once_seed: Some(seed), host_blocks: Blocks(16), prefix_cache: false, ..roomy() };
+    let mut world = World::new(Config { max_batch_prefill_tokens: Tokens(4), ..config });
+    let id = world.submit(8, max_new);
+    let loses_row_at = preempt_at(seed, id, Tokens(max_new)).expect("it has a second token");
+    world.step_until(|world| world.stories[&id].answer.len() == loses_row_at.0 as usize);
+    world.lose_session();
+    world.fault = Some(Fault::Memory);
+    world.plan();
+    assert_eq!(world.plan(), None, "the chunk in flight will fail");
+    world.drain();
+    assert_eq!(world.stories[&id].finished, Some(FinishReason::Length));
 }
