@@ -2,13 +2,15 @@
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from statistics import mean
 
+import psutil
 import pytest
 
 from harness.reference import Reference
-from harness.server import Server
-from test_death import ask_in_background, nothing_left
+from harness.server import PYTHON, ROOT, Server, wait_for
+from test_death import PATIENCE, ask_in_background, nothing_left
 
 PROMPT = "Europe's longest rivers, which take several chunks of a prompt, are the Volga, the Danube and the"
 TOKENS = 5
@@ -77,3 +79,31 @@ def test_a_rank_that_hangs_is_named_and_all_are_gone_within_5_seconds(launch: Ca
     assert status == 424
     assert hung in answer["error"]
     assert f"error: the engine stopped: the shard died: {hung}" in server.log()
+
+
+POOL_TOKENS = 65_536
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_without_memory_for_its_pool_is_named_and_nothing_waits_for_it(ranks: int, tmp_path: Path) -> None:
+    """When the last rank has loaded its part, the system gives it 256 MiB more, and refuses the next tensor."""
+    python = tmp_path / "python"
+    poor = f'exec "{PYTHON}" "{ROOT}/integration-tests/harness/poor_shard.py" 256 "$@"'
+    whose = f'*" serve "*"--rank {ranks - 1} "*'
+    python.write_text(f'#!/bin/sh\ncase "$*" in {whose}) shift 2; {poor};; esac\nexec "{PYTHON}" "$@"\n')
+    python.chmod(0o755)
+    pool = ("--max-batch-total-tokens", str(POOL_TOKENS), "--python", str(python))
+    server = Server(*FLAGS, *pool, "--num-shard", str(ranks))
+    try:
+        wait_for(lambda: server.log().count("; loading the model") == ranks, "all ranks to load the model")
+        server.family = psutil.Process(server.process.pid).children(recursive=True)
+        assert server.process.wait(PATIENCE) == 1
+        nothing_left(server, limit=5)
+        heads = 3 if ranks == 1 else 1  # of 3 KV heads rank 1 has the last
+        tensor = POOL_TOKENS * heads * 64 * 4  # bytes: of a head 64 elements
+        says = "" if ranks == 1 else "rank 1 says: "
+        why = f"{says}there is no memory for a KV pool of 2048 blocks ({60 * tensor // 2**20} MiB): the system has no "
+        (error,) = [line for line in server.log().splitlines() if "error" in line]
+        assert error == f"error: rank 0: {why}{tensor} bytes"
+    finally:
+        server.stop()

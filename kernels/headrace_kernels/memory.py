@@ -17,10 +17,14 @@ LINE = 64
 
 
 def huge_zeros(shape: tuple[int, ...], dtype: type) -> NDArray:
-    """Zeros that take memory when they are first written, 2 MiB at a time."""
+    """Zeros that take memory when they are first written, 2 MiB at a time. Raises MemoryError where the system refuses
+    so many addresses; one that promises more than it has ends a process that writes to them."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    # Private: what is shared gets huge pages only where the system says so for files in memory.
-    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        # Private: what is shared gets huge pages only where the system says so for files in memory.
+        memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"the system has no {size} bytes") from error
     with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages does with small ones
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)

@@ -3,7 +3,7 @@
 HeadraceError
 ├── ConfigError     the model directory's config.json, or a flag, asks for what does not work here
 ├── WeightsError    a checkpoint file is missing, damaged, or not what config.json says
-├── CapacityError   the KV pool that was asked for does not fit
+├── CapacityError   there is no memory for the model, the KV pool that was asked for, or what steps need beside them
 ├── ProtocolError   the router sent a message that cannot be executed: the whole step fails
 ├── Occupied        the shard serves another router, which goes on
 ├── Closed          the shard is about to end and takes nothing new
@@ -12,6 +12,8 @@ HeadraceError
 └── LostRank        another rank is gone, and this one is of no use without it
 """
 
+import errno
+import re
 import sys
 
 
@@ -28,7 +30,7 @@ class WeightsError(HeadraceError):
 
 
 class CapacityError(HeadraceError):
-    """The KV pool that was asked for does not fit."""
+    """There is no memory for the model, the KV pool that was asked for, or what steps need beside them."""
 
 
 class ProtocolError(HeadraceError):
@@ -76,5 +78,33 @@ def first_line(error: BaseException) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether all that was missing is memory. Without importing torch, which has a type of its own for it."""
-    return isinstance(error, MemoryError | ShortOfMemory) or type(error).__name__ == "OutOfMemoryError"
+    """Whether all that was missing is memory, so that less of it, or the same later, may be found. Of a GPU's libraries
+    too: after these errors it computes on. Without importing torch, which has a type for its own allocator's.
+    """
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if (code := getattr(error, "error_code", None)) is not None:  # torch.AcceleratorError, whose text is longer
+        return bool(code == _MEMORY_ALLOCATION)
+    if isinstance(error, MemoryError | ShortOfMemory) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+def lacking(error: BaseException) -> str:
+    """What an error of `lacks_memory` says of the memory that was missing: NCCL says it last."""
+    lines = str(error).strip().splitlines()
+    return next((line.strip() for line in lines if _NO_MEMORY.search(line)), first_line(error))
+
+
+_MEMORY_ALLOCATION = 2
+"""The number of CUDA's, and of HIP's, error."""
+
+_NO_MEMORY = re.compile(
+    r"out of memory"  # CUDA's and HIP's word, whoever passes it on: torch, Triton, NCCL
+    r"|_ALLOC_FAILED|_ALLOCATION_FAILED"  # cuBLAS, cuDNN
+    r"|Failed to (CUDA )?(host )?[cm]?alloc"  # NCCL
+    r"|allocate memory|not enough memory"  # torch on a CPU, the C library
+    r"|bad_alloc"  # C++
+    r"|Storage size calculation overflowed",  # torch, of more bytes than can be counted
+    re.IGNORECASE,
+)

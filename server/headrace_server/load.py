@@ -2,7 +2,6 @@
 torch computes."""
 
 import hashlib
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from headrace_server import __version__
 from headrace_server.compute.interface import Compute
 from headrace_server.distributed.alike import Setting
 from headrace_server.distributed.collective import Alone, Collective
-from headrace_server.errors import CapacityError, ConfigError
+from headrace_server.errors import CapacityError, ConfigError, first_line, lacks_memory
 from headrace_server.flags import ServeFlags, use_kernel_cache
 from headrace_server.log import LOGGER
 from headrace_server.models.config import ModelConfig
@@ -95,9 +94,11 @@ def _among(flags: ServeFlags, split: Split, collective: Collective) -> "AmongRan
 
     from headrace_server.compute.on_cpu import AmongRanks
     from headrace_server.distributed.arrays import ArrayCollective
+    from headrace_server.distributed.stand_in import StandIn
 
     torch.set_num_threads(1)  # it only adds up and passes on; threads of its own would wait on the kernels' cores
-    return AmongRanks(ArrayCollective(collective), split.vocabulary_widths, flags.local_world_size)
+    stand_in = StandIn(collective, torch.device("cpu"))
+    return AmongRanks(ArrayCollective(collective), split.vocabulary_widths, flags.local_world_size, stand_in)
 
 
 def on_torch(
@@ -243,19 +244,16 @@ def _block_size(flags: ServeFlags, config: ModelConfig, device_type: str) -> int
 
 @contextmanager
 def out_of_memory_is_a_sentence(flags: ServeFlags) -> Iterator[None]:
-    """torch has several types and texts for it. Raises CapacityError instead of any of them."""
+    """Raises CapacityError instead of whatever says so."""
     try:
         yield
-    except (MemoryError, RuntimeError, OSError) as error:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            raise CapacityError(
-                f"the model of {flags.model_dir} does not fit into memory: {str(error).splitlines()[0]}; "
-                "correct the sizes in config.json (such as 'max_position_embeddings'), or take a smaller model"
-            ) from None
-        raise
-
-
-_NO_MEMORY = re.compile(r"alloc|not enough memory|out of memory|overflow", re.IGNORECASE)
+    except Exception as error:
+        if not lacks_memory(error):
+            raise
+        raise CapacityError(
+            f"the model of {flags.model_dir} does not fit into memory: {first_line(error)}; "
+            "correct the sizes in config.json (such as 'max_position_embeddings'), or take a smaller model"
+        ) from None
 
 
 def _device(wanted: str, local_rank: int) -> str:

@@ -3,8 +3,11 @@
 They are forked from a server that has torch loaded already, meet once, and then load one model after the other.
 """
 
+import ctypes
+import mmap
 import multiprocessing
 import os
+import resource
 import socket
 import sys
 import threading
@@ -21,11 +24,17 @@ import pytest
 from shard_world import BLOCK_SIZE, World, on_device
 
 from headrace_kernels import native
+from headrace_server.distributed.collective import Alone
 from headrace_server.memory import Limits
 from headrace_server.models.config import ModelConfig
 from headrace_server.models.registry import read_config
 from headrace_server.step import Filter, Step, StepResult
 
+PIECE = 600_000  # bytes
+M_MMAP_THRESHOLD = -3
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.argtypes, LIBC.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+LIBC.free.argtypes, LIBC.free.restype = (ctypes.c_void_p,), None
 PATIENCE = 60.0  # seconds for an answer; the machine may be busy
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -47,7 +56,7 @@ class Raised:
 
 
 class Ranks:
-    """All ranks of one model. A context manager: their processes are gone after it."""
+    """All ranks of one model, or one that is alone. A context manager: their processes are gone after it."""
 
     def __init__(self, world_size: int, folder: Path) -> None:
         """`folder`: for what they write to standard error."""
@@ -144,6 +153,7 @@ class _Rank:
         self.runner: Any = None
         self.noted: list[Any] = []
         self.said = 0
+        self._taken: list[int] = []
 
     def load(self, directory: Path, way: str, flags: Sequence[str], chosen: Any) -> None:
         from headrace_server import load
@@ -153,7 +163,8 @@ class _Rank:
         words = ["--model-dir", str(directory), "--uds-path", "unused", "--num-threads", "1", "--dtype", "float32"]
         parsed = parse_serve([*words, "--block-size", str(BLOCK_SIZE), *flags])
         load._collective = lambda *_: self._collective  # they have met already
-        load.native.available = lambda: way == "C++" or self._collective.rank == 0
+        one_could = self._collective.world_size > 1 and self._collective.rank == 0
+        load.native.available = lambda: way == "C++" or one_could
         with pytest.MonkeyPatch.context() as patch:
             if chosen is not None:
                 patch.setattr(method, "quantization_method", lambda *_: chosen)
@@ -216,13 +227,32 @@ class _Rank:
 
         decoder.forward = lost
 
-    def break_down(self) -> None:
-        """As if the next forward pass found no memory here."""
+    def take_all_memory(self) -> None:
+        """The system gives this process no more, and what it has to itself is in pieces of PIECE bytes."""
+        LIBC.mallopt(M_MMAP_THRESHOLD, 2**30)  # nothing goes back to the system that could come again as a larger piece
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+        resource.setrlimit(resource.RLIMIT_AS, (held + 16 * PIECE, resource.RLIM_INFINITY))
+        while piece := LIBC.malloc(PIECE):
+            self._taken.append(piece)
+        for piece in self._taken[::4]:
+            LIBC.free(piece)
+        del self._taken[::4]
 
-        def fail(*_: Any) -> None:
-            raise MemoryError("no memory is left")
+    def give_it_back(self) -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        while self._taken:
+            LIBC.free(self._taken.pop())
 
-        self.runner.compute.launch = fail
+    def execute_without_memory(self, step: Step) -> StepResult:
+        self.take_all_memory()
+        try:
+            return self.execute(step)
+        finally:
+            self.give_it_back()
+
+    def holds_a_pool(self) -> bool:
+        compute = self.runner.compute
+        return bool(compute._cache if type(compute).__name__ == "CpuCompute" else compute._layers)
 
     def launch_all(self, *steps: Step) -> list[StepResult]:
         """All are launched before the first lands."""
@@ -291,10 +321,27 @@ class _Rank:
         rehearse = self.runner.compute.rehearse
 
         def short() -> None:
+            self.runner.compute.rehearse = rehearse
             self.run_short_at_exchange(0)
             rehearse()
 
         self.runner.compute.rehearse = short
+
+    def run_short_after_recording(self) -> None:
+        """The device has no memory for the next graph, when all that it does has been captured."""
+        device = self.runner.compute._device
+        record = device.record
+
+        def short(run: Any) -> None:
+            device.record = record
+            record(run)
+            raise RuntimeError("CUDA error: out of memory\nand advice")
+
+        device.record = short
+
+    def run_short_within_exchanges(self, error: Exception) -> None:
+        """What moves tensors has no memory for itself, and says so."""
+        self._collective._devices = _Failing(error)
 
     def break_down_in(self, owner: str, name: str) -> None:
         """The next call fails otherwise."""
@@ -316,6 +363,16 @@ class _Rank:
 
     def replayed(self) -> int:
         return self.runner.compute._device.replayed
+
+
+class _Failing:
+    """Whatever it is asked for."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
 
 
 class _OneShot:
@@ -343,19 +400,27 @@ def _serve(rank: int, world_size: int, port: int, pipe: Connection, log: Path) -
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     import torch
 
-    from headrace_server.distributed.join import join
-    from headrace_server.distributed.rendezvous import Rendezvous
-
     torch.set_num_threads(1)
     native.set_num_threads(1)
-    place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
-    me = _Rank(join(place, torch.float32, torch.device("cpu"), lambda: None, settings={}, in_order=False), pipe)
+    me = _Rank(_meet(rank, world_size, port), pipe)
     while True:
         try:
             name, *arguments = pipe.recv()
         except EOFError:
             os._exit(0)
         pipe.send(_outcome(lambda: getattr(me, name)(*arguments)))  # noqa: B023 (called at once)
+
+
+def _meet(rank: int, world_size: int, port: int) -> Any:
+    import torch
+
+    from headrace_server.distributed.join import join
+    from headrace_server.distributed.rendezvous import Rendezvous
+
+    if world_size == 1:
+        return Alone()
+    place = Rendezvous(rank, world_size, "127.0.0.1", port, store_is_up=False)
+    return join(place, torch.float32, torch.device("cpu"), lambda: None, settings={}, in_order=False)
 
 
 def _outcome(call: Callable[[], Any]) -> Any:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks_world import Raised, Ranks, SplitRunner, SplitWorld
+from ranks_world import Ranks, SplitRunner, SplitWorld
 from shard_world import BLOCK_SIZE, GREEDY, random_tokens
 from tiny_models import TinyModel, save
 
-from headrace_server.memory import Limits
 from headrace_server.sampling.parameters import SamplingParameters
 from headrace_server.step import Step, StepResult
 from test_ranks import MODELS
@@ -20,7 +19,7 @@ PROMPTS = {row: random_tokens(length, seed=row) for row, length in ((0, 9), (3, 
 LAYERS = 3
 FORWARD = 1 + 2 * LAYERS  # exchanges: of the embedding, and of each layer two
 SHORT = "CUDA out of memory. Tried to allocate 2.00 GiB"
-ON_TORCH = "headrace_server.compute.on_torch"
+ON_TORCH, ON_CPU = "headrace_server.compute.on_torch", "headrace_server.compute.on_cpu"
 HOST_BYTES = 8 * BLOCK_SIZE * 2 * 3 * 16 * 4  # a token: keys and values · layers · a head · float32
 
 
@@ -96,12 +95,13 @@ def only(ranks: Ranks, victim: int, *call: Any) -> None:
     assert ranks.answer(victim) is None
 
 
+@pytest.mark.parametrize("way", ["torch", "C++"])
 @pytest.mark.parametrize("victim", [0, 1], ids=lambda rank: f"rank {rank}")
 def test_wherever_in_a_step_memory_is_missing_its_rows_are_computed_again(
-    victim: int, ranks: Ranks, tiny_llama: TinyModel
+    victim: int, way: str, ranks: Ranks, tiny_llama: TinyModel
 ) -> None:
     """Before the first exchange, between any two, in the gather of logits, and in passing tokens on."""
-    world = Recovering(ranks.load(tiny_llama.directory, way="torch"))
+    world = Recovering(ranks.load(tiny_llama.directory, way=way))
     world.begin()
     for number in range(FORWARD + 2):
         only(ranks, victim, "run_short_at_exchange", number)
@@ -137,9 +137,33 @@ def test_nor_does_it_matter_what_for(victim: int, ranks: Ranks, tiny_llama: Tiny
     assert "holds nothing" in (world.step(decodes=[0, 3], swaps_back=[(1, world.free[0])]).error or "")
 
 
-def test_what_a_step_says_of_its_prompts_is_gone_through_too(ranks: Ranks, tiny_llama: TinyModel) -> None:
-    """Logits of a prompt are gathered before those of rows that sample."""
-    world = Recovering(ranks.load(tiny_llama.directory, way="torch"))
+@pytest.mark.parametrize("victim", [0, 1], ids=lambda rank: f"rank {rank}")
+def test_nor_where_c_plus_plus_computes(victim: int, ranks: Ranks, tiny_llama: TinyModel) -> None:
+    world = Recovering(ranks.load(tiny_llama.directory), max_total_tokens=64, host_bytes=HOST_BYTES)
+    world.begin()
+    for place, name in (
+        (ON_CPU, "build_batch"),
+        ("decoder._decoder", "forward_among_ranks"),
+        ("decoder", "_padded"),
+        (ON_CPU, "Computed"),
+    ):
+        only(ranks, victim, "run_short_in", place, name)
+        world.fails(0, 3, decodes=[0, 3])
+    if victim == 0:
+        only(ranks, victim, "run_short_in", ON_CPU, "likeliest")
+        world.fails(0, 3, decodes=[0, 3])
+    only(ranks, victim, "run_short_in", ON_CPU, "_copy_blocks")
+    shared = {5: (0, 9)}
+    world.fails(0, 3, 5, new={5: (PROMPTS[0] + [1], GREEDY)}, chunks={5: 1}, decodes=[0, 3], shared=shared)
+    only(ranks, victim, "run_short_in", ON_CPU, "_copy_blocks")
+    world.fails(0, 3, decodes=[0, 3], swaps_out=[(world.rows[5].blocks[0], 1)])
+    world.all_is_well(tiny_llama, 0, 3)
+
+
+@pytest.mark.parametrize("way", ["torch", "C++"])
+def test_what_a_step_says_of_its_prompts_is_gone_through_too(way: str, ranks: Ranks, tiny_llama: TinyModel) -> None:
+    """Logits of a prompt are gathered before those of rows that sample, or after."""
+    world = Recovering(ranks.load(tiny_llama.directory, way=way))
     world.begin()
     for number in range(FORWARD, FORWARD + 3):
         only(ranks, 1, "run_short_at_exchange", number)
@@ -156,19 +180,21 @@ def test_what_a_step_says_of_its_prompts_is_gone_through_too(ranks: Ranks, tiny_
 def test_what_ranks_exchange_in_a_step_is_known_before(name: str, two: Ranks, tmp_path: Path) -> None:
     kind, changes = MODELS[name]
     model = save(kind, tmp_path / "model", **changes)
-    world = Recovering(two.load(model.directory, way="torch"))
-    world.begin()
     two.all("note_exchanges")
-    step: dict[str, Any] = {"new": {5: (PROMPTS[5], ASKING)}, "chunks": {5: 13}, "decodes": [0, 3]}
-    world.step(**step)
-    joined = two.all("noted_exchanges")
-    assert joined[0] == joined[1]
-    world.forget(5)
-    only(two, 1, "run_short_at_exchange", 0)
-    two.all("said_something")
-    world.fails(**step)
-    assert two.all("noted_exchanges") == joined
-    assert two.all("said_something")[1] == 0
+    for way in ("torch", "C++"):
+        world = Recovering(two.load(model.directory, way=way))
+        world.begin()
+        two.all("noted_exchanges")
+        step: dict[str, Any] = {"new": {5: (PROMPTS[5], ASKING)}, "chunks": {5: 13}, "decodes": [0, 3]}
+        world.step(**step)
+        joined = two.all("noted_exchanges")
+        assert joined[0] == joined[1]
+        world.forget(5)
+        only(two, 1, "run_short_at_exchange", 0)
+        two.all("said_something")
+        world.fails(**step)
+        assert two.all("noted_exchanges") == joined
+        assert two.all("said_something")[1] == 0
 
 
 def test_two_ranks_without_memory_in_one_step(ranks: Ranks, tiny_llama: TinyModel) -> None:
@@ -250,23 +276,12 @@ def test_a_recording_that_fails_otherwise_ends_all(two: Ranks, tiny_llama: TinyM
     assert "rank 1 failed: unexpected RuntimeError: a bug" in two.logs[0].read_text().splitlines()[-1]
 
 
-def test_a_warm_up_without_memory_fails_on_all_ranks(ranks: Ranks, tiny_llama: TinyModel) -> None:
-    ranks.load(tiny_llama.directory, way="torch")
-    limits = Limits(4, 16, 64, 16)
-    ranks.all("warm_up", limits)
-    only(ranks, 1, "run_short_in", "_device", "upload")
-    refusals = ranks.all("warm_up", limits)
-    assert {refusal.kind for refusal in refusals} == {"CapacityError"}
-    assert SHORT in refusals[1].text
-    assert "another rank says why" in refusals[0].text
-    assert not any(isinstance(report, Raised) for report in ranks.all("warm_up", limits))
-
-
-def test_a_warm_up_without_memory_for_the_largest_graph_fails_on_all_ranks(two: Ranks, tiny_llama: TinyModel) -> None:
-    two.load(tiny_llama.directory, way="device")
-    only(two, 1, "run_short_while_rehearsing")
-    refused = Raised("CapacityError", "there is no memory to record the decode step of 4 rows")
-    assert two.all("warm_up", Limits(4, 16, 64, 16)) == [refused] * 2
+def test_a_graph_for_which_the_device_itself_has_no_memory_none_has(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    world = Recovering(ranks.load(tiny_llama.directory, way="device"), records=False)
+    only(ranks, 1, "run_short_after_recording")
+    assert ranks.all("improve") == [False] * len(ranks.pipes)
+    world.begin()
+    world.all_is_well(tiny_llama, 0, 3)
 
 
 def test_ranks_that_add_up_as_gpus_do(two: Ranks, tiny_llama: TinyModel) -> None:
@@ -291,6 +306,32 @@ def test_a_rank_that_dies_while_it_goes_on_takes_the_others_along(two: Ranks, ti
         world.step(decodes=[0, 3])
     assert two.wait_until_gone(5) == [3, 9]
     assert two.logs[0].read_text().splitlines()[-1] == "error: rank 1 is gone; this rank is of no use without it"
+
+
+NCCL = """NCCL error in: NCCLUtils.cpp:1, unhandled cuda error (run with NCCL_DEBUG=INFO for details)
+ncclUnhandledCudaError: Call to CUDA function failed.
+Last error:
+Cuda failure 2 'out of memory'"""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(RuntimeError(NCCL), "Cuda failure 2 'out of memory'"), (MemoryError("std::bad_alloc"), "std::bad_alloc")],
+    ids=["NCCL", "gloo"],
+)
+def test_an_exchange_that_has_no_memory_for_itself_ends_all(
+    error: Exception, words: str, two: Ranks, tiny_llama: TinyModel
+) -> None:
+    """Nobody knows what the others have of it."""
+    world = Recovering(two.load(tiny_llama.directory, way="torch"))
+    world.begin()
+    only(two, 1, "run_short_within_exchanges", error)
+    with pytest.raises((EOFError, ConnectionResetError)):
+        world.step(decodes=[0, 3])
+    assert two.wait_until_gone(5) == [3, 1]
+    said = f"there is no memory for what ranks exchange: {words}"
+    assert two.logs[1].read_text().splitlines()[-1] == f"error: {said}"
+    assert f"rank 1 failed: {said}" in two.logs[0].read_text().splitlines()[-1]
 
 
 def test_a_device_that_is_lost_ends_all(two: Ranks, tiny_llama: TinyModel) -> None:

@@ -123,7 +123,8 @@ class Decoder:
         )
         self._kept = (weights, cos_sin, cache, layers)  # C++ holds their addresses
         self._num_parts = 2 * len(layers) + 2  # as decoder/model.h counts them
-        self._hidden_size = weights.hidden_size
+        self.num_sums = self._num_parts - 1  # over ranks, in a step
+        self.hidden_size = weights.hidden_size
         self._num_logits = len(weights.vocabulary)
         self._no_logits = np.empty((0, self._num_logits), np.float32)
         model = _Decoder(
@@ -181,7 +182,7 @@ class Decoder:
         self, inputs: StepInputs, add_up: Callable[[NDArray[np.float32]], None], times: Times | None = None
     ) -> StepOutputs:
         """The same of a rank's slices, with a call for each part of the model: the embedding, each layer's attention
-        and its feed-forward layer, the head.
+        and its feed-forward layer, the head. C++ takes memory before the first of them, or raises MemoryError there.
 
         Between two of them `add_up` makes the residual stream [tokens, hidden_size] the sum of all ranks', in place.
         """
@@ -189,7 +190,7 @@ class Decoder:
         threads, where = native.num_threads(), c_void_p()
         if not _begin(self._handle, byref(step), byref(where), threads):
             raise ValueError(_NOT_THERE)
-        residual = _floats_at(where, (step.num_tokens, self._hidden_size))
+        residual = _floats_at(where, (step.num_tokens, self.hidden_size))
         for part in range(self._num_parts):
             if part > 0:
                 add_up(residual)

@@ -18,8 +18,8 @@ from torch import Tensor
 from headrace_server.attention.interface import AttentionBatch
 from headrace_server.batch import Batch
 from headrace_server.devices.interface import Device, Graph
-from headrace_server.distributed.collective import Collective
-from headrace_server.errors import CapacityError, lacks_memory
+from headrace_server.distributed.collective import Collective, complaint
+from headrace_server.errors import CapacityError, first_line, lacks_memory
 from headrace_server.log import LOGGER
 from headrace_server.step import Ints
 
@@ -91,22 +91,21 @@ class DecodeGraphs:
 
     def record_largest(self) -> None:
         """To see what all graphs take: scratch memory, which they share and of which the largest needs most, and logits
-        of each. It stays taken as long as these graphs are there."""
-        if not self._left:
-            return
-        *others, largest = self._left
-        self._rehearsed = self._record(largest, others)
-        if self._rehearsed is None:
-            raise CapacityError(f"there is no memory to record the decode step of {largest} rows")
+        of each. It stays taken as long as these graphs are there. Raises CapacityError, on every rank, if there is no
+        memory for it on one."""
+        if self._left:
+            *others, largest = self._left
+            self._rehearsed = self._record(largest, others)
 
     def record_next(self) -> bool:
         """Record the smallest that is missing. False if none is, or if there is no memory for more."""
         if not self._left:
             return False
         size = self._left.pop(0)
-        recorded = self._record(size)
-        if recorded is None:
-            LOGGER.warning("decode steps of %d rows and more are not recorded: there is no memory for it", size)
+        try:
+            recorded = self._record(size)
+        except CapacityError as error:
+            LOGGER.warning("decode steps of %d rows and more are not recorded: %s", size, error)
             self._left.clear()
             return False
         self._recorded.append(recorded)
@@ -146,30 +145,39 @@ class DecodeGraphs:
         self._collective.joined = joined + 1
         return logits
 
-    def _record(self, size: int, others: Sequence[int] = ()) -> Recorded | None:
-        """A graph of so many rows, all of them padding for now, and room for the logits of those of `others`. None if
-        there is no memory for it, on one of several ranks: then none of them has the graph."""
-        inputs, short, width = self._inputs.of(size), False, 0
+    def _record(self, size: int, others: Sequence[int] = ()) -> Recorded:
+        """A graph of so many rows, all of them padding for now, and room for the logits of those of `others`. Raises
+        CapacityError if there is no memory for it, on every rank if on one: then none of them has the graph."""
+        inputs, lack, width = self._inputs.of(size), "", 0
         self._pad(inputs)
 
         def run() -> Tensor:
-            nonlocal short, width
+            nonlocal lack, width
             try:
                 logits = self._forward(inputs)
             except Exception as error:
                 if not lacks_memory(error):
                     raise
-                short = True
+                lack = first_line(error)
                 return inputs.tokens  # of a graph that nobody will run
             width = logits.shape[1]
             return logits
 
-        graph, room = self._device.record(run), []
+        recorded = None
         try:
+            graph = self._device.record(run)
             room = [torch.empty(rows, width, device=inputs.tokens.device) for rows in others]
-        except torch.OutOfMemoryError:
-            short = True
-        return Recorded(size, inputs, graph, room) if self._collective.least(int(not short)) else None
+            recorded = Recorded(size, inputs, graph, room)
+        except Exception as error:
+            # The device had none for the graph itself. Nobody waits for what is exchanged while it is captured.
+            if not lacks_memory(error):
+                raise
+            lack = lack or first_line(error)
+        what = f"there is no memory to record the decode step of {size} rows: {lack}"
+        problem = complaint(self._collective, what if lack else "")
+        if recorded is None or problem:
+            raise CapacityError(problem)
+        return recorded
 
     def _pad(self, inputs: DecodeInputs) -> None:
         inputs.tokens.fill_(-1 - self._padding.row)

@@ -17,7 +17,7 @@ from headrace_kernels.token_logprobs import token_logprobs
 from headrace_server.batch import Batch, StepRows, build_batch
 from headrace_server.compute.host_blocks import HostBlocks, trial_pairs
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
-from headrace_server.distributed.collective import Alone, Collective
+from headrace_server.distributed.collective import Alone, Collective, Exchange
 from headrace_server.layers.rope_scaling import cos_sin_table
 from headrace_server.memory import CPU_SHARE, available_bytes
 from headrace_server.models.config import ModelConfig
@@ -30,6 +30,7 @@ from headrace_server.step import Floats, Ints
 if TYPE_CHECKING:
     from headrace_server.compute.rank_decoder import RankDecoder
     from headrace_server.distributed.arrays import ArrayCollective
+    from headrace_server.distributed.stand_in import Course, StandIn
 
 ELEMENT = {native.FLOAT32: np.float32, native.BFLOAT16: np.uint16}
 NAME = {native.FLOAT32: "float32", native.BFLOAT16: "bfloat16"}
@@ -42,6 +43,7 @@ class AmongRanks:
     collective: "ArrayCollective"
     vocabulary_widths: Sequence[int]  # of each rank
     sharers: int  # ranks that share this machine's memory
+    stand_in: "StandIn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class CpuCompute:
         decoder = Decoder(self.weights, table, self._cache, self.block_size)
         self.decoder = decoder if self._among is None else _among_ranks(decoder, self._among)
         self.decoder.reserve(plan.max_step_tokens, max(plan.max_rows, SLICE))
+        if self._among is not None:
+            self._among.stand_in.reserve(*self._exchanges(plan.max_step_tokens, plan.max_rows, plan.max_rows, [SLICE]))
         self._last_token = np.zeros(plan.max_rows, np.int64)
 
     def _allocate(self, num_blocks: int) -> Sequence[KvLayer]:
@@ -111,6 +115,8 @@ class CpuCompute:
 
     def free_pool(self) -> None:
         self.decoder, self._cache, self._host = None, (), ()
+        if self._among is not None:
+            self._among.stand_in.free()
 
     def copy_blocks(self, pairs: Ints) -> None:
         check_copies(pairs, self._cache[0].keys.shape[0] if self._cache else 0)
@@ -131,6 +137,12 @@ class CpuCompute:
         return -(-(time.perf_counter_ns() - began) // (2000 * len(pairs)))
 
     def launch(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "Landed":
+        if self._among is None:
+            return self._computed(laid_out, asked, rows)
+        with self._among.stand_in.through(lambda: self._course(laid_out, asked, rows)):
+            return self._computed(laid_out, asked, rows)
+
+    def _computed(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "Landed":
         began = time.perf_counter_ns()
         assert self.decoder is not None, "steps come after Warmup"
         batch = build_batch(laid_out, rows)
@@ -142,6 +154,24 @@ class CpuCompute:
         samples = self._sample(outputs, sampling, plain, rows) if len(sampling) else None
         sampled = time.perf_counter_ns()
         return Landed(Computed(samples, told, (forwarded - began) // 1000, (sampled - forwarded) // 1000))
+
+    def _course(self, laid_out: StepRows, asked: list[AskedChunk], rows: Rows) -> "Course":
+        """What other ranks wait for in a step."""
+        assert self._among is not None, "a rank that is alone exchanges nothing"
+        sampling = laid_out.sampling_rows
+        logits = int(np.count_nonzero(~rows.sampling.plain[sampling]))
+        told = [len(following) for chunk in asked for _, following in chunk.slices()]
+        tokens = int(laid_out.num_tokens.sum())
+        return self._among.stand_in.say_nothing(*self._exchanges(tokens, len(sampling), logits, told))
+
+    def _exchanges(self, tokens: int, sampled: int, logits: int, told: Sequence[int]) -> list[Exchange]:
+        """In a step of so many tokens, of which so many are sampled, some of them from logits; `told`: see
+        `RankDecoder.exchanges`."""
+        from headrace_server.compute.rank_decoder import RankDecoder
+        from headrace_server.distributed.stand_in import passed_on
+
+        assert isinstance(self.decoder, RankDecoder), "ranks compute together from Warmup on"
+        return [*self.decoder.exchanges(tokens, sampled, logits, told), *passed_on(sampled)]
 
     def usable(self) -> bool:
         return True

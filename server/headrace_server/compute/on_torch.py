@@ -18,8 +18,7 @@ from headrace_server.compute.graphs import DecodeGraphs, DecodeInputs, Padding, 
 from headrace_server.compute.interface import Computed, PoolPlan, check_copies
 from headrace_server.compute.swap_on_torch import HostCache
 from headrace_server.devices.interface import Device, Mark
-from headrace_server.distributed.collective import Exchange, Kind
-from headrace_server.distributed.stand_in import Course, StandIn
+from headrace_server.distributed.stand_in import Course, StandIn, passed_on
 from headrace_server.models.llama import Llama
 from headrace_server.prompt_logprobs import SLICE, AskedChunk
 from headrace_server.rows import Rows
@@ -90,7 +89,7 @@ class TorchCompute:
         self._sampler = self._new_sampler(plan.max_rows)
         if self.collective.world_size > 1:
             logits = max(plan.max_rows, SLICE)
-            self._stand_in.reserve(*self.model.exchanges(plan.max_step_tokens, [logits]), _passed_on(plan.max_rows))
+            self._stand_in.reserve(*self.model.exchanges(plan.max_step_tokens, [logits]), *passed_on(plan.max_rows))
         if self._device.records:
             sizes = graph_sizes(self._options.graph_sizes, plan.max_rows)
             width = -(-plan.served_positions // self.block_size)
@@ -151,7 +150,7 @@ class TorchCompute:
     def _course(self, laid_out: StepRows, asked: list[AskedChunk], graph: Recorded | None) -> Course:
         """What other ranks wait for in a step: a forward pass, and that what was sampled is passed on."""
         count = len(laid_out.sampling_rows)
-        sampled = [_passed_on(count)] if count else []
+        sampled = passed_on(count)
         if graph is not None:
             assert self._graphs is not None
             return [partial(self._graphs.run_for_nobody, graph), *self._stand_in.say_nothing(*sampled)]
@@ -240,11 +239,6 @@ class TorchCompute:
 
     def _upload(self, values: Ints) -> Tensor:
         return self._device.upload([values])[0]
-
-
-def _passed_on(sampled: int) -> Exchange:
-    """The ids of so many rows."""
-    return Exchange(Kind.BROADCAST, (sampled,), torch.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ the vocabulary."""
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from headrace_kernels.decoder import Decoder, StepInputs, StepOutputs, Times
 from headrace_server.distributed.arrays import ArrayCollective
+from headrace_server.distributed.collective import Exchange, Kind
 from headrace_server.step import Ints
 
 
@@ -23,6 +25,15 @@ class RankDecoder:
 
     def reserve(self, tokens: int, sampled: int) -> None:
         self._decoder.reserve(tokens, sampled)
+
+    def exchanges(self, tokens: int, sampled: int, logits: int, asked: Sequence[int]) -> list[Exchange]:
+        """What ranks exchange in `forward`, of whose sampled tokens so many want logits, and then in a call of `logits`
+        for each of `asked` tokens, time after time."""
+        widest = max(self._widths)
+        found = [(2 * sampled + logits * widest,)] if sampled else []
+        gathered = [*found, *((count, widest) for count in asked)]
+        summed = Exchange(Kind.SUM, (tokens, self._decoder.hidden_size), torch.float32)
+        return [summed] * self._decoder.num_sums + [Exchange(Kind.GATHER, shape, torch.float32) for shape in gathered]
 
     def forward(self, inputs: StepInputs, times: Times | None = None) -> StepOutputs:
         mine = self._decoder.forward_among_ranks(inputs, self._ranks.add_up, times)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WORDS = 6  # numbers, at most, that say what a rank is about to do: an act, and the limits of Warmup
+MOST_SAID = 1024  # bytes of what a rank tells the others in words
 PAUSE_SECONDS = 0.001  # between two looks at what the other ranks are about to do
 
 
@@ -83,6 +84,10 @@ class Collective(Protocol):
         """The least of all ranks' values. On the host."""
         ...
 
+    def tell_all(self, mine: str) -> list[str]:
+        """What every rank says, in their order; of each the first MOST_SAID bytes. On the host."""
+        ...
+
     def give_up(self, error: BaseException) -> None:
         """This rank failed alone and cannot keep in step: tell the others why, and end the process. Does not return."""
         ...
@@ -117,8 +122,17 @@ class Alone:
     def least(self, value: int) -> int:
         return value
 
+    def tell_all(self, mine: str) -> list[str]:
+        return [mine]
+
     def give_up(self, error: BaseException) -> None:
         raise error
+
+
+def complaint(collective: Collective, mine: str) -> str:
+    """What this rank complains of, else another one with its number; empty, on every rank, if none complains."""
+    everyones = collective.tell_all(mine)
+    return mine or next((f"rank {rank} says: {theirs}" for rank, theirs in enumerate(everyones) if theirs), "")
 
 
 def agree(collective: Collective, mine: tuple[int, ...], wanted: Callable[[], bool]) -> bool:

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headrace_server.distributed.collective import WORDS, Kind
+from headrace_server.distributed.collective import MOST_SAID, WORDS, Kind
 from headrace_server.distributed.lifeline import Lifeline
 from headrace_server.distributed.one_shot import OneShotSum, Place, place_of, why_not
-from headrace_server.errors import LostRank, first_line
+from headrace_server.errors import CapacityError, LostRank, first_line, lacking, lacks_memory
 from headrace_server.log import LOGGER
 
 FOREVER = timedelta(days=365)
@@ -97,6 +97,15 @@ class ProcessGroup:
             self._hosts.allreduce(least, dist.ReduceOp.MIN).wait()
         return int(least)
 
+    def tell_all(self, mine: str) -> list[str]:
+        said = torch.zeros(MOST_SAID, dtype=torch.uint8)
+        letters = torch.tensor(list(mine.encode()[:MOST_SAID]), dtype=torch.uint8)
+        said[: len(letters)] = letters
+        everyone = [torch.empty_like(said) for _ in range(self.world_size)]
+        with self._together():
+            self._hosts.allgather(everyone, said).wait()
+        return [bytes(other.tolist()).rstrip(b"\0").decode(errors="ignore") for other in everyone]
+
     def _small_sum(self, store: dist.Store, dtype: torch.dtype, device: torch.device) -> OneShotSum | None:
         """None, with a line in the log, where this machine or this torch has no such thing. The same on every rank."""
         with _others_may_be_gone():
@@ -122,12 +131,13 @@ class ProcessGroup:
     @contextmanager
     def _together(self) -> Iterator[None]:
         """In what all ranks do. It does not return once one of them is gone: nothing that this rank could go on with is
-        left, and the lifeline says who it was."""
+        left, and the lifeline says who it was. Nor where there is no memory for the exchange itself: what the others
+        have of it, nobody knows."""
         self.waits = True
         try:
             with _others_may_be_gone():
                 yield
-        except LostRank as error:
+        except (LostRank, CapacityError) as error:
             self._lifeline.give_up(error)
         finally:
             self.waits = False
@@ -167,5 +177,7 @@ def _others_may_be_gone() -> Iterator[None]:
     """gloo's and NCCL's errors name sockets, not ranks."""
     try:
         yield
-    except RuntimeError as error:
-        raise LostRank(f"the ranks lost each other: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, MemoryError) as error:
+        if lacks_memory(error):
+            raise CapacityError(f"there is no memory for what ranks exchange: {lacking(error)}") from error
+        raise LostRank(f"the ranks lost each other: {first_line(error)}") from error

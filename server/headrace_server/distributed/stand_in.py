@@ -1,8 +1,8 @@
 """What a rank still does in a step that it has no memory for: the others wait for it in every exchange.
 
-A GPU's memory is taken on the host, while a step is launched, so a rank that finds none is between two exchanges. It
-says nothing (zeros) in those that are left, in memory that was kept for this, and fails when the others have what they
-need of it.
+Memory, a GPU's too, is taken on the host, while a step is launched, so a rank that finds none is between two exchanges.
+It says nothing (zeros) in those that are left, in memory that was kept for this, and fails when the others have what
+they need of it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from math import prod
 
 import torch
 
-from headrace_server.distributed.collective import Collective, Exchange
+from headrace_server.distributed.collective import Collective, Exchange, Kind
 from headrace_server.errors import ShortOfMemory, first_line, lacks_memory
 
 Course = Sequence[Callable[[], None]]
@@ -59,6 +59,11 @@ class StandIn:
 
     def _tensors(self, exchange: Exchange) -> int:
         return 1 + self._collective.receives(exchange.kind)
+
+
+def passed_on(sampled: int) -> list[Exchange]:
+    """How all ranks learn the ids that so many rows sampled."""
+    return [Exchange(Kind.BROADCAST, (sampled,), torch.int64)] if sampled else []
 
 
 def _bytes(exchange: Exchange) -> int:
