@@ -103,7 +103,7 @@ _NO_MEMORY = re.compile(
     r"out of memory"  # CUDA's and HIP's word, whoever passes it on: torch, Triton, NCCL
     r"|_ALLOC_FAILED|_ALLOCATION_FAILED"  # cuBLAS, cuDNN
     r"|Failed to (CUDA )?(host )?[cm]?alloc"  # NCCL
-    r"|allocate memory|not enough memory"  # torch on a CPU, the C library
+    r"|allocate memory"  # torch on a CPU, the C library
     r"|bad_alloc"  # C++
     r"|Storage size calculation overflowed",  # torch, of more bytes than can be counted
     re.IGNORECASE,

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from shard_world import BLOCK_SIZE, World, on_device
+from timed_device import TimedGraph
 
 from headrace_kernels import native
 from headrace_server.distributed.collective import Alone
@@ -252,7 +253,11 @@ class _Rank:
 
     def holds_a_pool(self) -> bool:
         compute = self.runner.compute
-        return bool(compute._cache if type(compute).__name__ == "CpuCompute" else compute._layers)
+        if type(compute).__name__ == "TorchCompute":
+            pool, stand_in = compute._layers, compute._stand_in
+        else:
+            pool, stand_in = compute._cache, compute._among and compute._among.stand_in
+        return bool(pool) or (stand_in is not None and len(stand_in._memory) > 0)
 
     def launch_all(self, *steps: Step) -> list[StepResult]:
         """All are launched before the first lands."""
@@ -338,6 +343,19 @@ class _Rank:
             raise RuntimeError("CUDA error: out of memory\nand advice")
 
         device.record = short
+
+    def run_short_replaying(self, times: int) -> None:
+        """There is no memory to run a graph, so many times."""
+        left = times
+
+        def short(graph: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                TimedGraph.replay = replay  # type: ignore[method-assign]
+            raise _no_memory()
+
+        replay, TimedGraph.replay = TimedGraph.replay, short  # type: ignore[method-assign]
 
     def run_short_within_exchanges(self, error: Exception) -> None:
         """What moves tensors has no memory for itself, and says so."""

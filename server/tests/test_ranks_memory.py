@@ -266,6 +266,25 @@ def test_a_graph_that_one_rank_has_no_memory_for_none_has(number: int, ranks: Ra
     assert ranks.all("replayed") == [count + 1 for count in before]
 
 
+def test_a_graph_is_run_for_nobody_when_there_was_no_memory_to_run_it(ranks: Ranks, tiny_llama: TinyModel) -> None:
+    world = Recovering(ranks.load(tiny_llama.directory, way="device"))
+    world.begin()
+    only(ranks, 1, "run_short_replaying", 1)
+    world.fails(0, 3, decodes=[0, 3])
+    world.all_is_well(tiny_llama, 0, 3)
+
+
+def test_a_graph_that_there_is_no_memory_to_run_for_nobody_ends_all(two: Ranks, tiny_llama: TinyModel) -> None:
+    """Only the graph can do what ranks exchange in it."""
+    world = Recovering(two.load(tiny_llama.directory, way="device"))
+    world.begin()
+    only(two, 1, "run_short_replaying", 2)
+    with pytest.raises((EOFError, ConnectionResetError)):
+        world.step(decodes=[0, 3])
+    assert two.wait_until_gone(5) == [3, 1]
+    assert f"rank 1 failed: unexpected OutOfMemoryError: {SHORT}" in two.logs[0].read_text().splitlines()[-1]
+
+
 def test_a_recording_that_fails_otherwise_ends_all(two: Ranks, tiny_llama: TinyModel) -> None:
     """Others may be anywhere in it."""
     Recovering(two.load(tiny_llama.directory, way="device"), records=False)

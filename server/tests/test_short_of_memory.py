@@ -12,6 +12,9 @@ from shard_world import BLOCK_SIZE, GREEDY, random_tokens
 from test_ranks_memory import HOST_BYTES, ON_CPU, ON_TORCH, SHORT, merged, only
 from tiny_models import TinyModel, save
 
+from headrace_server.errors import CapacityError
+from headrace_server.flags import parse_serve
+from headrace_server.load import out_of_memory_is_a_sentence
 from headrace_server.memory import Limits
 from headrace_server.step import NewRow, Step
 
@@ -94,6 +97,15 @@ def test_any_part_of_warmup_without_memory(
     why = refused(ranks, LIMITS)
     assert why.startswith(expected) and SHORT in why
     goes_well(runner, tiny_llama)
+
+
+def test_a_model_for_which_there_is_no_memory_is_named(tiny_llama: TinyModel) -> None:
+    flags = parse_serve(["--model-dir", str(tiny_llama.directory), "--uds-path", "unused"])
+    why = f"the model of {tiny_llama.directory} does not fit into memory: Unable to allocate 909. TiB for an array"
+    with pytest.raises(CapacityError, match=why), out_of_memory_is_a_sentence(flags):
+        np.empty(10**15, np.uint8)
+    with pytest.raises(RuntimeError, match="a bug"), out_of_memory_is_a_sentence(flags):
+        raise RuntimeError("a bug in what allocates")
 
 
 def test_a_device_without_memory_for_the_largest_graph(ranks: Ranks, tiny_llama: TinyModel) -> None:
