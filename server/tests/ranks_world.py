@@ -228,28 +228,33 @@ class _Rank:
 
         decoder.forward = lost
 
-    def take_all_memory(self) -> None:
-        """The system gives this process no more, and what it has to itself is in pieces of PIECE bytes."""
-        LIBC.mallopt(M_MMAP_THRESHOLD, 2**30)  # nothing goes back to the system that could come again as a larger piece
+    def leave_memory(self, size: int) -> None:
+        """The system gives this process only so many bytes more, until it is `relieved`."""
         held = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
-        resource.setrlimit(resource.RLIMIT_AS, (held + 16 * PIECE, resource.RLIM_INFINITY))
-        while piece := LIBC.malloc(PIECE):
-            self._taken.append(piece)
-        for piece in self._taken[::4]:
-            LIBC.free(piece)
-        del self._taken[::4]
+        resource.setrlimit(resource.RLIMIT_AS, (held + size, resource.RLIM_INFINITY))
 
-    def give_it_back(self) -> None:
+    def relieve(self) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         while self._taken:
             LIBC.free(self._taken.pop())
+
+    def take_all_memory(self) -> None:
+        """The system gives this process no more, and what it has to itself is in pieces of PIECE bytes. For one rank
+        alone: glibc ends a process that has no memory for the variables of another thread, such as gloo's."""
+        LIBC.mallopt(M_MMAP_THRESHOLD, 2**30)  # nothing goes back to the system that could come again as a larger piece
+        self.leave_memory(64 * PIECE)
+        while piece := LIBC.malloc(PIECE):
+            self._taken.append(piece)
+        for piece in self._taken[::2]:
+            LIBC.free(piece)
+        del self._taken[::2]
 
     def execute_without_memory(self, step: Step) -> StepResult:
         self.take_all_memory()
         try:
             return self.execute(step)
         finally:
-            self.give_it_back()
+            self.relieve()
 
     def holds_a_pool(self) -> bool:
         compute = self.runner.compute
@@ -320,6 +325,18 @@ class _Rank:
     def run_short_in(self, owner: str, name: str) -> None:
         """There is no memory for the next call of this: of a module, or of a part of the compute."""
         self._raise_in(owner, name, _no_memory())
+
+    def run_short_in_c_plus_plus(self) -> None:
+        """The next step's memory is refused to the kernels."""
+        from headrace_kernels.decoder import cpu
+
+        bound = cpu._begin._function
+
+        def refuse(*_: Any) -> int:
+            cpu._begin._function = bound
+            return native.OUT_OF_MEMORY
+
+        cpu._begin._function = refuse
 
     def run_short_while_rehearsing(self) -> None:
         """There is no memory to record a graph in the next warm-up."""

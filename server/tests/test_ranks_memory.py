@@ -149,6 +149,11 @@ def test_nor_where_c_plus_plus_computes(victim: int, ranks: Ranks, tiny_llama: T
     ):
         only(ranks, victim, "run_short_in", place, name)
         world.fails(0, 3, decodes=[0, 3])
+    only(ranks, victim, "run_short_in_c_plus_plus")
+    result = world.step(decodes=[0, 3])
+    assert result.out_of_memory and "decoder_begin: no memory for a thread's scratch space" in (result.error or "")
+    for row in (0, 3):
+        world.again(row)
     if victim == 0:
         only(ranks, victim, "run_short_in", ON_CPU, "likeliest")
         world.fails(0, 3, decodes=[0, 3])

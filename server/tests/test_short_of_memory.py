@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from ranks_world import Raised, Ranks, SplitRunner, SplitWorld
 from shard_world import BLOCK_SIZE, GREEDY, random_tokens
-from test_ranks_memory import HOST_BYTES, ON_CPU, ON_TORCH, SHORT, merged, only
+from test_ranks_memory import HOST_BYTES, ON_CPU, ON_TORCH, SHORT, only
 from tiny_models import TinyModel, save
 
 from headrace_server.errors import CapacityError
@@ -57,11 +56,11 @@ def goes_well(runner: SplitRunner, model: TinyModel) -> None:
 def test_a_pool_for_which_the_system_has_no_memory(way: str, ranks: Ranks, tiny_llama: TinyModel) -> None:
     """One of the ranks may take no more of it, and the sentence has the bytes that it lacked."""
     runner = ranks.load(tiny_llama.directory, way=way)
-    only(ranks, victim(ranks), "take_all_memory")
+    only(ranks, victim(ranks), "leave_memory", 8 * 2**20)
     try:
         why = refused(ranks, LARGE)
     finally:
-        only(ranks, victim(ranks), "give_it_back")
+        only(ranks, victim(ranks), "relieve")
     heads = {1: 2, 2: 1, 3: 1}[len(ranks.pipes)]
     keys = heads * 2**14 * BLOCK_SIZE * 16 * 4  # bytes, of a layer
     assert why.startswith("there is no memory for a KV pool of 16384 blocks (")
@@ -155,19 +154,18 @@ def test_a_warm_up_that_fails_otherwise_ends_all(tmp_path: Path, tiny_llama: Tin
         assert "rank 1 failed: unexpected RuntimeError: a bug" in two.logs[0].read_text().splitlines()[-1]
 
 
-def test_kernels_without_memory_for_a_step(ranks: Ranks, tmp_path: Path) -> None:
+def test_kernels_without_memory_for_a_step(tmp_path: Path) -> None:
     """What attention needs grows with the context, and is taken from the system when a longer one comes than ever
     before. The step fails, and the same one goes well when there is memory again."""
-    runner = ranks.load(save("Llama", tmp_path / "model", max_position_embeddings=LONG, **HEADS).directory)
-    runner.warm_up(Limits(ROWS, 16, LONG, ROWS * LONG // BLOCK_SIZE))
-    calls: list[tuple[Any, ...]] = [("execute", contexts(1, LONG))] * len(ranks.pipes)
-    calls[victim(ranks)] = ("execute_without_memory", contexts(1, LONG))
-    result = merged(ranks.each(calls))
-    assert result.out_of_memory
-    assert "no memory for a thread's scratch space" in (result.error or "")
-    for number, length in ((2, 100), (3, LONG)):
-        result = merged(ranks.all("execute", contexts(number, length)))
-        assert (result.error, result.row_errors, len(result.token_ids)) == (None, {}, ROWS)
+    with Ranks(1, tmp_path) as alone:
+        runner = alone.load(save("Llama", tmp_path / "model", max_position_embeddings=LONG, **HEADS).directory)
+        runner.warm_up(Limits(ROWS, 16, LONG, ROWS * LONG // BLOCK_SIZE))
+        (result,) = alone.all("execute_without_memory", contexts(1, LONG))
+        assert result.out_of_memory
+        assert "decoder_forward: no memory for a thread's scratch space" in result.error
+        for number, length in ((2, 100), (3, LONG)):
+            (result,) = alone.all("execute", contexts(number, length))
+            assert (result.error, result.row_errors, len(result.token_ids)) == (None, {}, ROWS)
 
 
 def contexts(number: int, length: int) -> Step:
