@@ -304,3 +304,28 @@ fn under_priority_one_that_entered_by_its_age_gets_on_before_it_gives_way_again(
     let lost_at = &world.stories[&batch].lost_at;
     assert_eq!(*lost_at, [SPARED_FOR.0, 2 * SPARED_FOR.0], "it was never out of turn, for others waited");
 }
+
+/// Every second admission takes the lower band's row, and so would every sixteenth, which is the oldest's by its turn.
+#[test]
+fn under_priority_who_takes_a_row_takes_nobodys_turn() {
+    for ahead in [1, 2] {
+        let mut world = World::new(Config { policy: PolicyKind::Priority, max_batch_size: 1, ..with_blocks(256) });
+        (0..ahead).for_each(|_| _ = world.submit(1, 2));
+        world.step();
+        let of_band = |world: &mut World, band: i64| {
+            let priority = Priority::new(band).expect("a band");
+            world.try_submit(Request { priority, ..Request::new(vec![5; 4], Tokens(900)) }).expect("it fits")
+        };
+        let (batch, lower) = (of_band(&mut world, -100), of_band(&mut world, -1));
+        let mut steps = 0;
+        while world.stories[&batch].answer.is_empty() {
+            let handle = world.scheduler.sequences.find(lower).expect("it has not ended");
+            if world.scheduler.sequences[handle].is_running() && world.unfinished().len() == 2 {
+                world.submit(1, 1);
+            }
+            world.step();
+            steps += 1;
+            assert!(steps < 200, "the batch class starves behind {ahead}");
+        }
+    }
+}
