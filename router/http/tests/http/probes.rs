@@ -95,7 +95,14 @@ async fn before_the_model_is_loaded_the_server_is_alive_and_says_what_it_is_doin
         assert_eq!((status, &body["error_type"]), (503, &json!("healthcheck")), "{path}");
         assert!(body["error"].as_str().unwrap().contains("loading weights"), "{path}: {body}");
     }
-    for (method, path) in [("POST", "/generate"), ("POST", "/"), ("GET", "/info"), ("GET", "/nowhere")] {
+    for (method, path) in [
+        ("POST", "/generate"),
+        ("POST", "/"),
+        ("GET", "/generate"),
+        ("POST", "/health"),
+        ("GET", "/info"),
+        ("GET", "/nowhere"),
+    ] {
         let (status, body) = ask(&router, method, path).await;
         assert_eq!((status, &body["error_type"]), (503, &json!("loading")), "{path}");
         assert!(body["error"].as_str().unwrap().contains("loading weights"), "{path}: {body}");
