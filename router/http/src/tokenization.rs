@@ -130,14 +130,37 @@ const MAX_PLACES: u32 = 4096;
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+
+    fn one_worker() -> Tokenization {
+        let model = r#"{"type": "BPE", "vocab": {"a": 0}, "merges": []}"#;
+        let json = format!(r#"{{"version": "1.0", "added_tokens": [], "model": {model}}}"#);
+        Tokenization::new(Arc::new(Tokenizer::from_bytes(json.as_bytes()).unwrap()), 1, 1)
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_place_stands_in_a_line_that_has_an_end() {
+        let tokenization = one_worker();
+        let mut held = Vec::new();
+        for _ in 0..LONG_ANSWERS {
+            held.push(tokenization.place_of_answer().await.unwrap());
+        }
+        let mut waiting = [Box::pin(tokenization.place_of_answer()), Box::pin(tokenization.place_of_answer())];
+        assert!(waiting.iter_mut().all(|place| place.now_or_never().is_none()));
+        let refused = tokenization.place_of_answer().now_or_never().expect("it is told at once");
+        assert!(matches!(refused, Err(ApiError::Overloaded { limit: 2, .. })));
+        drop(held);
+        for place in waiting {
+            drop(place.await.unwrap());
+        }
+        drop(tokenization.place_of_answer().await.unwrap());
+    }
 
     #[tokio::test]
     async fn where_the_system_has_no_threads_for_long_texts_the_workers_do_all() {
-        let model = r#"{"type": "BPE", "vocab": {"a": 0}, "merges": []}"#;
-        let json = format!(r#"{{"version": "1.0", "added_tokens": [], "model": {model}}}"#);
-        let tokenizer = Arc::new(Tokenizer::from_bytes(json.as_bytes()).unwrap());
-        let tokenization = Tokenization { long: None, ..Tokenization::new(tokenizer, 1, 1) };
+        let tokenization = Tokenization { long: None, ..one_worker() };
         assert_eq!(tokenization.run_admitted(|| 7).await.unwrap(), 7);
         assert_eq!(tokenization.run(2 * LONG_BYTES, || 8).await.unwrap(), 8);
     }

