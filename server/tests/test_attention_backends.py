@@ -3,6 +3,7 @@
 import sys
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -26,8 +27,17 @@ def ints(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
-MIXED = AttentionBatch(ints([7, 2, 9], [4, 0, 0]), ints(0, 5, 6), ints(40, 16), 5)
-DECODES = AttentionBatch(ints([7, 2, 9], [4, 0, 0]), ints(0, 1, 2), ints(40, 16), 1)
+def batch_of(starts, most_queries):
+    """Two rows, of 40 and 16 tokens."""
+    tables, starts, contexts = ints([7, 2, 9], [4, 0, 0]), ints(*starts), ints(40, 16)
+    host = SimpleNamespace(
+        block_tables=tables.numpy(), query_starts=starts.numpy().copy(), context_lengths=contexts.numpy()
+    )
+    return AttentionBatch(tables, starts, contexts, most_queries, on_host=host)
+
+
+MIXED = batch_of((0, 5, 6), 5)
+DECODES = batch_of((0, 1, 2), 1)
 
 
 def reference(query, keys, values, tables, starts, contexts, scale, window):
@@ -39,13 +49,13 @@ def reference(query, keys, values, tables, starts, contexts, scale, window):
 class FakeWrapper:
     """FlashInfer's BatchPrefillWithPagedKVCacheWrapper."""
 
-    plans = 0
+    plans: ClassVar[list] = []  # who made them, of which starts
 
     def __init__(self, space, layout):
         assert (space.dtype, layout) == (torch.uint8, "HND")
 
     def plan(self, starts, block_starts, blocks, in_last, heads, kv_heads, head_dim, block_size, **options):
-        FakeWrapper.plans += 1
+        FakeWrapper.plans.append((self, starts))
         assert (heads, kv_heads, head_dim, block_size) == (4, 2, 64, BLOCK_SIZE)
         assert options["causal"] and options["q_data_type"] == options["kv_data_type"] == torch.float32
         assert block_starts.dtype == in_last.dtype == blocks.dtype == torch.int32
@@ -82,7 +92,7 @@ def installed(monkeypatch):
     }
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)
-    monkeypatch.setattr(FakeWrapper, "plans", 0)
+    monkeypatch.setattr(FakeWrapper, "plans", [])
 
 
 @pytest.fixture(params=["flashinfer", "fa3"])
@@ -124,9 +134,26 @@ def test_a_library_attends_as_the_definition_does(library, batch, window):
 def test_flashinfer_plans_once_a_step_and_leaves_decodes_to_our_kernels(installed):
     flashinfer = FlashInfer(HEADS, BLOCK_SIZE, CPU)
     attend(flashinfer, DECODES, None)
-    assert FakeWrapper.plans == 0
+    assert len(FakeWrapper.plans) == 0
     attend(flashinfer, MIXED, None)
-    assert FakeWrapper.plans == 1
+    assert len(FakeWrapper.plans) == 1
+
+
+def test_flashinfer_plans_what_the_host_knows_and_leaves_the_plan_of_the_step_before_alone(installed):
+    flashinfer = FlashInfer(HEADS, BLOCK_SIZE, CPU)
+    flashinfer.prepare(4, 64)
+    layer = LayerAttention(4, 0.125, None, None)
+    cache = LayerCache(*(torch.zeros(kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE, 2, 64)) for _ in range(2)))
+    steps = [batch_of((0, 5, 6), 5) for _ in range(3)]
+    for step in steps:
+        for _ in range(2):
+            flashinfer(torch.zeros(6, 8 * 64), layer, torch.zeros(64, 64), cache, step)
+    (first, _), (second, _), (third, _) = FakeWrapper.plans
+    assert first is third and first is not second
+    read = [starts.data_ptr() for _, starts in FakeWrapper.plans]
+    assert read == [step.on_host.query_starts.ctypes.data for step in steps], (
+        "nothing that the device would be asked for"
+    )
 
 
 def test_auto_takes_the_fastest_that_is_there(installed, monkeypatch):

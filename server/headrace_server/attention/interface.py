@@ -3,10 +3,25 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headrace_kernels.ops import HeadNorms
+
+
+class HostBatch(Protocol):
+    """The numbers of an `AttentionBatch`, of the same shapes."""
+
+    @property
+    def block_tables(self) -> NDArray[np.int32]: ...
+
+    @property
+    def query_starts(self) -> NDArray[np.int32]: ...
+
+    @property
+    def context_lengths(self) -> NDArray[np.int32]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +32,7 @@ class AttentionBatch:
     query_starts: Tensor  # [rows + 1] int32: row r's tokens are query_starts[r] … query_starts[r + 1]
     context_lengths: Tensor  # [rows] int32: tokens that each row's last one sees, itself included
     most_queries: int  # tokens of the row that has the most
+    on_host: HostBatch | None = None  # for libraries that plan there; None in recorded steps, of which it knows nothing
 
 
 @dataclass(frozen=True, slots=True)

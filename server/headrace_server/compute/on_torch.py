@@ -180,7 +180,8 @@ class TorchCompute:
         ids = np.concatenate((batch.prompt_tokens, -1 - laid_out.decodes))
         arrays: list[NDArray] = [ids, batch.block_tables, batch.query_starts, batch.context_lengths]
         tokens, tables, starts, lengths = self._device.upload(arrays)
-        attention = AttentionBatch(tables, starts, lengths, most_queries=int(laid_out.num_tokens.max()))
+        most_queries = int(laid_out.num_tokens.max())
+        attention = AttentionBatch(tables, starts, lengths, most_queries, on_host=batch)
         return self.model(tokens, self._last_token, self._layers, attention)
 
     def _decode(self, inputs: DecodeInputs) -> Tensor:

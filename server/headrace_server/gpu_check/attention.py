@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -95,18 +98,23 @@ def _dense(tokens: int, device: torch.device) -> Callable[[], Tensor]:
     return lambda: scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
 
 
+class _Chunk(NamedTuple):
+    """A prompt alone, as the host knows it."""
+
+    block_tables: NDArray[np.int32]
+    query_starts: NDArray[np.int32]
+    context_lengths: NDArray[np.int32]
+
+
 def _by(library: str, tokens: int, device: torch.device) -> Callable[[], Tensor]:
     """Another backend on the same prompt. It stores keys and values too, which is next to nothing."""
     backend = attention_backend(library, HEADS, 16, device, torch.bfloat16)
     blocks = -(-tokens // backend.block_size)
     cache = backend.allocate(blocks, torch.bfloat16)
     backend.prepare(1, tokens)
-    batch = AttentionBatch(
-        torch.arange(blocks, dtype=torch.int32, device=device)[None],
-        torch.tensor([0, tokens], dtype=torch.int32, device=device),
-        torch.tensor([tokens], dtype=torch.int32, device=device),
-        tokens,
-    )
+    chunk = _Chunk(*(np.array(numbers, np.int32) for numbers in ([range(blocks)], [0, tokens], [tokens])))
+    tables, starts, lengths = (torch.from_numpy(numbers).to(device) for numbers in chunk)
+    batch = AttentionBatch(tables, starts, lengths, tokens, on_host=chunk)
     width = (HEADS.num_heads + 2 * HEADS.num_kv_heads) * HEADS.head_dim
     qkv = random(tokens, width, device=device, dtype=torch.bfloat16)
     layer = LayerAttention(HEADS.num_heads, HEADS.head_dim**-0.5, None, None)
