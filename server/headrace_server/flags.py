@@ -124,6 +124,7 @@ def _rendezvous(arguments: argparse.Namespace) -> Rendezvous | None:
         arguments.master_addr,
         arguments.master_port,
         store_is_up=arguments.store_owner == "launcher",
+        attempt=arguments.attempt,
     )
 
 
@@ -171,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         default="rank-0",
         help="launcher: whoever started the ranks keeps a store for them at --master-port, as torchrun does",
     )
+    add("--attempt", type=int, default=0, help="how often that launcher has started these ranks again (default 0)")
     add("--dtype", choices=DTYPES, help="type of the forward pass (default: bfloat16 where the hardware multiplies it)")
     add(
         "--quantize",

@@ -44,7 +44,7 @@ def serve_words(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     place += ["--local-world-size", local_world_size]
     meeting = ["--master-addr", host, "--master-port", port]
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        meeting += ["--store-owner", "launcher"]
+        meeting += ["--store-owner", "launcher", "--attempt", environ.get("TORCHELASTIC_RESTART_COUNT", "0")]
     return [*rest, *_listening(first, rank, local_rank), *place, *meeting]
 
 

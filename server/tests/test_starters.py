@@ -21,12 +21,13 @@ TORCHRUN = {
 
 def test_torchruns_variables_are_a_ranks_flags() -> None:
     words = ["--model-dir", "/m", "--listen", "0.0.0.0:7000", "--dtype", "bfloat16"]
-    flags = parse_serve(torchrun.serve_words(words, {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}))
+    agents = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}
+    flags = parse_serve(torchrun.serve_words(words, {**TORCHRUN, **agents}))
     assert (flags.address, flags.dtype, flags.local_world_size) == ("0.0.0.0:7001", "bfloat16", 4)
     assert (flags.rank, flags.world_size, flags.local_rank) == (5, 8, 1)
     meeting = flags.rendezvous
     assert meeting is not None
-    assert (meeting.host, meeting.port, meeting.store_is_up) == ("10.0.0.1", 29500, True)
+    assert (meeting.host, meeting.port, meeting.store_is_up, meeting.attempt) == ("10.0.0.1", 29500, True, 2)
 
 
 def test_sockets_are_numbered_by_rank() -> None:

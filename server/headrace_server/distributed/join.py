@@ -52,7 +52,7 @@ def _store(place: Rendezvous) -> dist.Store:
     # Bound here: torch would take the port on every interface, and its error would name no flag.
     listener = _bound(place) if hosts else None
     try:
-        return dist.TCPStore(
+        store = dist.TCPStore(
             place.host,
             place.port,
             is_master=hosts,
@@ -65,6 +65,7 @@ def _store(place: Rendezvous) -> dist.Store:
             f"nobody was found at {place.host}:{place.port} (--master-addr, --master-port) within "
             f"{PATIENCE_SECONDS:.0f} s: {str(error).splitlines()[0]}"
         ) from error
+    return dist.PrefixStore(f"attempt {place.attempt}", store)
 
 
 def _bound(place: Rendezvous) -> socket.socket:

@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NoReturn
 
 from headrace_server.distributed.rendezvous import PATIENCE_SECONDS
@@ -23,7 +24,7 @@ GREETING_SECONDS = 5.0
 LINGER_SECONDS = 1.0
 """From the news to this process's end: whoever watches all ranks should see the one end first that went first."""
 
-_RANK = struct.Struct("<I")  # the first thing on a connection: whose it is
+_RANK = struct.Struct("<I")  # the first thing on a connection, both ways: whose it is
 _PROBES = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))  # seconds, seconds, times
 
 
@@ -40,23 +41,39 @@ class Lifeline:
 
     @classmethod
     def of_rank_0(cls, listener: socket.socket, world_size: int, last: Callable[[], None]) -> "Lifeline":
-        """Waits until every other rank has called."""
+        """Waits until every other rank has called, and tells each that it is one of them."""
         peers: dict[int, socket.socket] = {}
         with listener:
             listener.settimeout(PATIENCE_SECONDS)
             while len(peers) < world_size - 1:
                 peer, _ = listener.accept()
-                if (rank := _greeting(peer)) in range(1, world_size):
-                    peers[rank] = _probed(peer)
-                else:
-                    peer.close()  # whoever that was, it is no rank
+                rank = _greeting(peer)
+                before = peers.get(rank)
+                if rank not in range(1, world_size) or (before and _is_there(before)):
+                    peer.close()  # whoever that was: no rank, or one that is there already
+                    continue
+                if before:
+                    before.close()
+                peers[rank] = _probed(peer)
+                _greet(peer, 0)
         return cls(0, peers, last)
 
     @classmethod
     def to_rank_0(cls, rank: int, address: tuple[str, int], last: Callable[[], None]) -> "Lifeline":
-        peer = socket.create_connection(address, timeout=PATIENCE_SECONDS)
-        peer.sendall(_RANK.pack(rank))
-        return cls(rank, {0: _probed(peer)}, last)
+        """Raises LostRank if rank 0 does not take this process for that rank."""
+        nobody = LostRank(
+            f"rank 0 waits for no rank {rank}: another process is rank {rank} already, or rank 0 has ended; "
+            "start each --rank once, and all of them together"
+        )
+        try:
+            peer = socket.create_connection(address, timeout=PATIENCE_SECONDS)
+        except ConnectionError:
+            raise nobody from None
+        _greet(peer, rank)
+        if not _is_taken(_probed(peer)):
+            peer.close()
+            raise nobody
+        return cls(rank, {0: peer}, last)
 
     @property
     def address(self) -> str:
@@ -97,6 +114,30 @@ class Lifeline:
 def listen(host: str) -> socket.socket:
     """Where rank 0 waits for the others' calls."""
     return socket.create_server((host, 0))
+
+
+def _greet(peer: socket.socket, rank: int) -> None:
+    with suppress(ConnectionError):  # who is gone already is missed by whoever listens to it next
+        peer.sendall(_RANK.pack(rank))
+
+
+def _is_taken(peer: socket.socket) -> bool:
+    """Whether rank 0 greets this rank, as it does at once, instead of closing the connection."""
+    try:
+        return len(peer.recv(_RANK.size)) == _RANK.size
+    except ConnectionError:
+        return False
+
+
+def _is_there(peer: socket.socket) -> bool:
+    """Whether a rank that has called lives still. It says nothing more, so there is nothing to read."""
+    try:
+        peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        pass
+    return False
 
 
 def _greeting(peer: socket.socket) -> int:

@@ -15,3 +15,4 @@ class Rendezvous:
     host: str  # where rank 0 is
     port: int  # of the store in which ranks find each other's addresses
     store_is_up: bool  # whoever started the ranks keeps the store; otherwise rank 0 does
+    attempt: int = 0  # how often these ranks were started again: the store may still hold what the earlier ones said

@@ -48,8 +48,14 @@ pub fn count_gpus(visible: Option<&str>) -> u32 {
         None | Some("all") => installed_gpus(),
         Some("" | "void" | "none") => 0,
         // CUDA stops at the first entry that it does not understand, and -1 is how people hide all.
-        Some(list) => list.split(',').take_while(|gpu| !gpu.trim().starts_with('-')).count() as u32,
+        Some(list) => list.split(',').take_while(|gpu| names_a_gpu(gpu.trim())).count() as u32,
     }
+}
+
+/// By its number, or by its UUID or the beginning of that.
+fn names_a_gpu(entry: &str) -> bool {
+    let is_number = !entry.is_empty() && entry.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")
 }
 
 /// One line for each of them; none where there is no driver.
@@ -99,7 +105,10 @@ mod tests {
 
     #[test]
     fn visible_gpus_are_counted_as_cuda_does() {
-        for (list, gpus) in [("0", 1), ("0,1,3", 3), ("GPU-8932f937, GPU-b9a3", 2), ("", 0), ("-1", 0), ("0,-1,1", 1)] {
+        for (list, gpus) in [("0", 1), ("0,1,3", 3), ("GPU-8932f937, GPU-b9a3", 2), ("MIG-8932f937", 1)] {
+            assert_eq!(count_gpus(Some(list)), gpus, "{list:?}");
+        }
+        for (list, gpus) in [("", 0), ("-1", 0), ("0,-1,1", 1), ("foo", 0), ("0,,1", 1), ("0;1", 0)] {
             assert_eq!(count_gpus(Some(list)), gpus, "{list:?}");
         }
         assert_eq!((count_gpus(Some("void")), count_gpus(Some("none"))), (0, 0));
