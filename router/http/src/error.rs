@@ -37,9 +37,9 @@ pub(crate) enum ApiError {
     /// More prompts than one request may have.
     #[error(
         "Number of prompts exceeds the maximum allowed batch size of {max}. Given: {given}. Send fewer, or raise \
-         --max-client-batch-size"
+         {flag}"
     )]
-    BatchSize { max: u32, given: usize },
+    BatchSize { max: u32, flag: &'static str, given: usize },
     #[error("Suffix is not supported and can be achieved by preprocessing the prompt. Leave `suffix` out")]
     Suffix,
     /// `/vertex` without an instance. Both words are TGI's.

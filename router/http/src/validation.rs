@@ -60,6 +60,9 @@ pub(crate) fn best_of(parameters: &Parameters, limits: &Limits, delivery: Delive
         Delivery::Stream if parameters.decoder_input_details => Err(Invalid::PrefillDetailsStream),
         Delivery::Whole if given > 1 && limits.max_best_of <= 1 => Err(Invalid::BestOfDisabled { given }),
         Delivery::Whole if given > limits.max_best_of.max(1) => Err(Invalid::BestOf { max: limits.max_best_of, given }),
+        Delivery::Whole if given > limits.max_concurrent_requests => {
+            Err(Invalid::Choices { field: "best_of", max: limits.max_concurrent_requests, given })
+        }
         _ => Ok(given.max(1)),
     }
 }

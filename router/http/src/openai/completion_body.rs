@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::invalid::Invalid;
 use crate::numbers::whole;
 use crate::payload::FromJson;
-use crate::state::Shared;
+use crate::state::{Limits, Shared};
 
 /// Views of one object: each reads its own fields past the others', so that an error names the field's whole path.
 #[derive(Clone, Debug, ToSchema)]
@@ -67,9 +67,14 @@ impl Completion {
         if self.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty()) {
             return Err(ApiError::Suffix);
         }
-        let (max, given) = (state.limits.max_client_batch_size, self.prompt.len());
+        let Limits { max_client_batch_size, max_concurrent_requests, .. } = state.limits;
+        let (max, flag) = match max_client_batch_size <= max_concurrent_requests {
+            true => (max_client_batch_size, "--max-client-batch-size"),
+            false => (max_concurrent_requests, "--max-concurrent-requests"), // they run at once
+        };
+        let given = self.prompt.len();
         if given > max as usize {
-            return Err(ApiError::BatchSize { max, given });
+            return Err(ApiError::BatchSize { max, flag, given });
         }
         let vocab_size = state.tokenizer.vocab_size();
         match self.prompt.outside(vocab_size) {

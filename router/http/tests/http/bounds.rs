@@ -245,16 +245,30 @@ async fn of_choices_that_stream() {
 
 #[tokio::test]
 async fn of_all_that_may_run_at_once() {
-    let limits = Limits { max_concurrent_requests: 4, max_best_of: 9, ..Setup::default().limits };
+    let limits =
+        Limits { max_concurrent_requests: 4, max_best_of: 9, max_client_batch_size: 9, ..Setup::default().limits };
     let surface = Surface { kserve: true, ..Surface::default() };
     let world = World::with(Setup { limits, surface, ..Setup::default() }).await;
     let inputs = |count| json!({"inputs": vec![json!({"name": "a", "data": ["x"]}); count]});
+    let prompts = |count| json!({"prompt": vec!["x"; count]});
     let two = |best_of| json!({"prompt": ["a", "b"], "best_of": best_of, "temperature": 1});
     assert_bounds(
         &world,
         [
             (INFER, inputs(4), inputs(5), "supports up to 4 inputs. Given: 5"),
             (COMPLETIONS, two(2), two(3), "`best_of` must be > 0 and <= 2 for this request. Given: 3"),
+            (
+                NATIVE,
+                json!({"best_of": 4, "do_sample": true}),
+                json!({"best_of": 5, "do_sample": true}),
+                "`best_of` must be > 0 and <= 4 for this request. Given: 5",
+            ),
+            (
+                COMPLETIONS,
+                prompts(4),
+                prompts(5),
+                "batch size of 4. Given: 5. Send fewer, or raise --max-concurrent-requests",
+            ),
         ],
     )
     .await;

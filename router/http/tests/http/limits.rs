@@ -52,9 +52,13 @@ async fn overload_of_a_stream_is_an_event() {
 
 #[tokio::test]
 async fn each_choice_of_best_of_takes_a_place() {
-    let world = world_of(1).await;
+    let world = world_of(2).await;
     let body = json!({"inputs": "x", "parameters": {"best_of": 2, "do_sample": true, "max_new_tokens": 1}});
+    assert_eq!(world.post("/generate", body.clone()).await.status, 200);
+    world.handle.stall();
+    let running = world.open(post("/generate_stream", ask(3).to_string())).await;
     assert_eq!(world.post("/generate", body).await.status, 429);
+    drop(running);
 }
 
 #[tokio::test]

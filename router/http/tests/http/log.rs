@@ -1,13 +1,13 @@
 //! The log's line of a request that is refused, wherever that happens.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use axum::body::Body;
 use axum::http::Request;
 use headrace_http::{ApiKeys, Surface};
 use serde_json::json;
-use tracing::subscriber::DefaultGuard;
 
 use crate::openai::with_template;
 use crate::world::{Setup, World, post};
@@ -15,27 +15,37 @@ use crate::world::{Setup, World, post};
 /// In everything that a client sends but paths.
 const SECRET: &str = "zanzibar";
 
+thread_local! {
+    /// What this thread has logged since it began to listen.
+    static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
 /// What this thread logs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+struct Log;
 
 impl Log {
-    fn begin() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-        (log, tracing::subscriber::set_default(lines.finish()))
+    /// One subscriber serves all threads: of several, each for a thread, none hears of a place in the code that another
+    /// thread comes to first, while it is the only one.
+    fn begin() -> Self {
+        static SUBSCRIBED: Once = Once::new();
+        SUBSCRIBED.call_once(|| {
+            let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log);
+            tracing::subscriber::set_global_default(lines.finish()).unwrap();
+            tracing::callsite::rebuild_interest_cache(); // of places that a thread came to just before
+        });
+        LOGGED.set(Some(Vec::new()));
+        Self
     }
 
     fn lines(&self, part: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(LOGGED.with_borrow(|logged| logged.clone().unwrap())).unwrap();
         text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
     }
 }
 
 impl io::Write for Log {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(piece);
+        LOGGED.with_borrow_mut(|logged| logged.iter_mut().for_each(|logged| logged.extend_from_slice(piece)));
         Ok(piece.len())
     }
 
@@ -46,7 +56,7 @@ impl io::Write for Log {
 
 #[tokio::test]
 async fn each_refusal_is_one_line_and_shows_nothing_of_a_body() {
-    let (log, _guard) = Log::begin();
+    let log = Log::begin();
     let surface = Surface { api_keys: ApiKeys::new(["key"]), ..Surface::default() };
     let world = World::with(with_template(Setup { surface, ..Setup::default() })).await;
     let text = |path: &str| Request::post(path).header("content-type", "text/plain").body(Body::from(SECRET)).unwrap();
@@ -91,7 +101,7 @@ async fn each_refusal_is_one_line_and_shows_nothing_of_a_body() {
 
 #[tokio::test]
 async fn an_answer_and_a_probe_that_fails_are_no_refusals() {
-    let (log, _guard) = Log::begin();
+    let log = Log::begin();
     let world = World::new().await;
     world.post("/generate", json!({"inputs": "x", "parameters": {"max_new_tokens": 1}})).await;
     world.engine.drain();
