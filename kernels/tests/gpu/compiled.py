@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class Weighed:
         return self.spilled == 0 and self.shared <= SHARED_LIMIT[self.target]
 
 
+all_weighed: list[Weighed] = []
+"""Of this run of the tests, for what is printed at its end."""
+
+
 def weigh(entry: str, *targets: str) -> list[Weighed]:
     """What `entry`, a "module:function" that calls operations on tensors of device "meta", launches on each target."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -43,7 +48,22 @@ def weigh(entry: str, *targets: str) -> list[Weighed]:
     kernels = [Weighed(**values) for values in json.loads(done.stdout)]
     for kernel in kernels:
         print(kernel)  # pytest shows it beside a failure, and with -s
+    all_weighed.extend(kernels)
     return kernels
+
+
+def table(kernels: Sequence[Weighed]) -> list[str]:
+    """A line for each kernel: on each target the most that any of its variants takes."""
+    lines = [f"{'':32}" + "".join(f"{target:>20}" for target in TARGETS)]
+    for name in sorted({kernel.name for kernel in kernels}):
+        cells = []
+        for target in TARGETS:
+            those = [kernel for kernel in kernels if (kernel.name, kernel.target) == (name, target)]
+            registers = max((kernel.registers for kernel in those), default=0)
+            shared = max((kernel.shared for kernel in those), default=0)
+            cells.append(f"{registers} / {shared / 1024:.1f} KiB" if those else "-")
+        lines.append(f"{name:32}" + "".join(f"{cell:>20}" for cell in cells))
+    return lines
 
 
 def _main(entry: str, targets: list[str]) -> None:

@@ -1,4 +1,7 @@
-"""Triton's interpreter computes with numpy, which warns where a GPU gives an infinity or a NaN without a word."""
+"""Triton's interpreter computes with numpy, which warns where a GPU gives an infinity or a NaN without a word. What the
+kernels take that were compiled for chips stands at the end of a run."""
+
+import sys
 
 import numpy as np
 import pytest
@@ -19,3 +22,11 @@ def rows_alike(monkeypatch):
 def silent_infinities():
     with np.errstate(all="ignore"):
         yield
+
+
+def pytest_terminal_summary(terminalreporter):
+    compiled = sys.modules.get("compiled")
+    if compiled is not None and compiled.all_weighed:
+        terminalreporter.section("kernels compiled for absent chips: registers a thread / shared memory, at most")
+        for line in compiled.table(compiled.all_weighed):
+            terminalreporter.line(line)
