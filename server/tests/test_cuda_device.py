@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,38 @@ def test_arrays_come_back_out_of_one_transfer_as_they_were() -> None:
     assert [place % cuda.ALIGNMENT for place in places] == [0] * 4
     for array, tensor in zip(arrays, cuda.unpack(torch.from_numpy(packed), arrays, places), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_what_crosses_between_host_and_device_lies_in_pinned_memory(
+    there: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch copies from and to other memory as well, but then the host waits for the device, and nothing says so."""
+    pinned: list[int] = []
+    unhurried: list[bool] = []
+    empty, to, copy = torch.empty, Tensor.to, Tensor.copy_
+
+    def pin(tensor: Tensor) -> Tensor:
+        pinned.append(tensor.nbytes)
+        return tensor
+
+    def allocate(*shape: Any, pin_memory: bool = False, **options: Any) -> Tensor:
+        return pin(empty(*shape, **options)) if pin_memory else empty(*shape, **options)
+
+    def upload(tensor: Tensor, device: torch.device, non_blocking: bool = False) -> Tensor:
+        unhurried.append(non_blocking)
+        return to(tensor, device)
+
+    def download(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+        unhurried.append(non_blocking)
+        return copy(tensor, source)
+
+    for name, stand_in in (("pin_memory", pin), ("to", upload), ("copy_", download)):
+        monkeypatch.setattr(Tensor, name, stand_in)
+    monkeypatch.setattr(torch, "empty", allocate)
+    monkeypatch.setattr(cuda, "CudaMark", lambda: SimpleNamespace(wait=lambda: None))
+    device = CudaDevice()
+    device.torch_device = torch.device("cpu")
+    arrays = device.download(device.upload([np.arange(3, dtype=np.int64), np.arange(2, dtype=np.int32)]))()
+    assert [array.tolist() for array in arrays] == [[0, 1, 2], [0, 1]]
+    assert pinned == [48, 24, 8], "the arrays in one piece; each copy"
+    assert unhurried == [True] * 3
