@@ -12,6 +12,8 @@ from headrace_kernels.sample_tokens.gpu import DeviceColumns, sample_on_gpu
 
 META = torch.device("meta")
 EXACT = ("edit_kernel", "scan_kernel", "_noise_kernel")
+FUSED_BY_HAND = ("weigh_kernel", "choose_kernel")
+"""Exact, too, but their exponentials are sums and products that the source fuses."""
 
 
 def everything() -> None:
@@ -39,6 +41,10 @@ def round_as_the_source_says() -> None:
         gumbel_noise(torch.empty(1, dtype=torch.int64, device=META), torch.empty(1, dtype=torch.int64, device=META), 64)
     exact = [kernel for kernel in compiled.kernels if kernel.metadata.name in EXACT]
     assert len(exact) == len(EXACT)
+    by_hand = [kernel for kernel in compiled.kernels if kernel.metadata.name in FUSED_BY_HAND]
+    assert {kernel.metadata.name for kernel in by_hand} == set(FUSED_BY_HAND)
+    for kernel in (*exact, *by_hand):
+        assert not kernel.metadata.enable_fp_fusion, kernel.metadata.name
     for kernel in exact:
         found = re.search(r"\b(fma|mad)\.\w*\.?f32|div\.(full|approx)|\.ftz", kernel.asm["ptx"])
         assert found is None, f"{kernel.metadata.name}: {found}"
