@@ -47,6 +47,8 @@ def decode_tiles(head_dim: int, group: int, query_bytes: int, cache_bytes: int, 
     if cache_bytes == 1:  # widening takes registers
         if 96 < head_dim <= 128 and chip >= 100:  # the compiler stops at 128 for 4 warps, and spills
             return Tiles(rows, 64, 8, 3)
+        if 128 < head_dim < 256:  # masks of what is behind the head take more
+            return Tiles(rows, 32, 8, 2)
         return Tiles(rows, 32, 4, 2 if head_dim > 128 else 4)
     return Tiles(rows, 32 if head_dim > 128 else 64, 4, 2 if head_dim > 128 else 3)
 

@@ -14,7 +14,7 @@ from headrace_kernels.ops import HeadNorms, kv_cache_shape, paged_attention, rot
 
 FLOAT8 = torch.float8_e4m3fn
 HALVES = (torch.bfloat16, torch.float16)
-HEADS = (64, 80, 96, 128, 256)
+HEADS = (64, 80, 96, 128, 192, 256)
 
 PLAIN = (128, 4, torch.bfloat16, None)
 SOME = (
@@ -69,6 +69,7 @@ def some() -> None:
         attend(2048, 2, *widest)
         attend(2048, 2, *widest, batch_invariant=True)
         attend(8, 8, *widest, decode=True, batch_invariant=True)
+        attend(8, 8, 192, group, torch.bfloat16, FLOAT8, decode=True)  # masked behind the head, too
 
 
 def every() -> Iterator[str]:
