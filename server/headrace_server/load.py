@@ -42,8 +42,9 @@ def load_runner(flags: ServeFlags, config: ModelConfig) -> Runner:
     dtype = flags.dtype or ("bfloat16" if device != "cpu" or _cpu_does_bfloat16() else "float32")
     if device == "cpu":
         native.set_num_threads(flags.num_threads)
-        if flags.memory_fraction < 1:
-            LOGGER.warning("--cuda-memory-fraction has no effect: this shard computes on a CPU")
+        given = {"--cuda-memory-fraction": flags.memory_fraction < 1, "--cuda-graphs": flags.cuda_graphs is not None}
+        for flag in filter(given.get, given):
+            LOGGER.warning("%s has no effect: this shard computes on a CPU", flag)
     with out_of_memory_is_a_sentence(flags):
         collective = _collective(flags, config, dtype, device)
         if _in_cpp(flags, config, dtype, device, collective):

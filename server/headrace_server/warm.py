@@ -6,12 +6,15 @@ GPU asks for: it finds them all.
 """
 
 import argparse
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from headrace_server.errors import ConfigError
 from headrace_server.flags import ServeFlags, parse_serve, use_kernel_cache
+from headrace_server.log import LOGGER
 from headrace_server.memory import Limits
 from headrace_server.models.registry import read_config
 from headrace_server.runner import Runner
@@ -77,9 +80,21 @@ def compile_for(target: str, flags: ServeFlags, limits: Limits, num_shard: int =
 
 
 def _rehearse(runner: Runner, limits: Limits) -> None:
-    warm_up(runner, replace(limits, max_total_tokens=min(MOST_TOKENS, runner.config.max_positions)))
-    while runner.improve():
-        pass
+    with _hushed():
+        warm_up(runner, replace(limits, max_total_tokens=min(MOST_TOKENS, runner.config.max_positions)))
+        while runner.improve():
+            pass
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """What a server says of its memory and of how long a step takes is invented here."""
+    level = LOGGER.level
+    LOGGER.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(level)
 
 
 def _parser() -> argparse.ArgumentParser:

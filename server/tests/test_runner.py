@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from shard_world import BLOCK_SIZE, COMPUTES, GREEDY, World, on_logits, random_tokens
+from shard_world import BLOCK_SIZE, COMPUTES, GREEDY, World, load, on_logits, random_tokens
 from tiny_models import VOCAB_SIZE, TinyModel
 
 from headrace_server.runner import Runner
@@ -192,3 +192,12 @@ def test_a_row_taken_before_its_filter_belongs_to_the_newcomer(world: World, tin
     world.step(new={3: (OTHER, SamplingParameters(temperature=1.0))}, chunks={3: 9})
     world.forget(3)
     assert world.generate({3: PROMPT}, 4) == {3: tiny_llama.greedy(PROMPT, 4)}
+
+
+@pytest.mark.parametrize("flags", [["--cuda-graphs", "1,2"], ["--cuda-memory-fraction", "0.5"], []])
+def test_flags_of_gpus_have_no_effect_on_a_cpu_and_it_says_so(
+    flags: list[str], tiny_llama: TinyModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(tiny_llama.directory, *flags)
+    told = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
+    assert told == [f"{flag} has no effect: this shard computes on a CPU" for flag in flags[:1]]

@@ -32,6 +32,7 @@ def test_a_server_finds_every_kernel_compiled(flags: list[str], tiny_llama: Tiny
     assert warmed.returncode == 0, warmed.stderr
     compiled = list(tmp_path.rglob("*.cubin"))
     assert f"sm_90: {len(compiled)} kernels of {tiny_llama.directory.name} in " in warmed.stdout
+    assert "KV pool" not in warmed.stderr, "there is none"
     served = run("-c", OTHER_LIMITS, *model)
     assert served.returncode == 0, served.stderr
     assert int(served.stdout) > 10

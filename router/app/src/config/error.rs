@@ -62,7 +62,7 @@ pub enum ConfigError {
     #[error("--num-shard {asked} is more than the {limit} processes that a model may be split over; lower it")]
     TooManyShards { asked: u32, limit: u32 },
     #[error(
-        "--num-shard {shards} is more than the {gpus} GPUs that this process may use; lower it, show more of them with \
+        "--num-shard {shards} is more than this process may use GPUs, which are {gpus}; lower it, show more of them with \
          CUDA_VISIBLE_DEVICES, or compute on the CPU with --device cpu"
     )]
     ShardsAboveGpus { shards: u32, gpus: u32 },

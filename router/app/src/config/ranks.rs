@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_one_sentence_with_what_to_do() {
         for (asked, words) in [
-            (ranks(Some(4), None, 2), "--num-shard 4 is more than the 2 GPUs"),
+            (ranks(Some(4), None, 2), "--num-shard 4 is more than this process may use GPUs, which are 2"),
             (ranks(Some(0), None, 2), "--num-shard"),
             (ranks(Some(2000), None, 0), "--num-shard 2000 is more than the 128"),
             (ranks(Some(1), Some(true), 2), "--num-shard is 1; say how many"),
