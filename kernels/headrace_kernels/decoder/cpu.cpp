@@ -29,6 +29,7 @@ public:
         return true;
     }
 
+    // Without memory for more, all stays as it was: what was computed, and room for steps that are no larger.
     int64_t reserve(int64_t tokens, int64_t sampled, int threads) {
         if (tokens <= tokens_ && sampled <= sampled_ && threads <= threads_) return kOk;
         tokens = tokens > tokens_ ? round_up(tokens, kTileRows) : tokens_;
@@ -45,7 +46,8 @@ public:
         const int64_t attention =
             has_attention() ? Worker<T, decltype(write)>::bytes(batch, TaskList(batch, threads).most_rows()) : 0;
         Pieces needed(nullptr);
-        space_.lay_out(needed, model_, tokens, sampled, threads, attention);
+        Workspace<T> larger{};
+        larger.lay_out(needed, model_, tokens, sampled, threads, attention);
         if (!memory_.reserve(needed.used())) return kOutOfMemory;
         // What was there before would lie elsewhere now, and padding must be zeros.
         if (tokens_ > 0) __builtin_memset(memory_.data(), 0, memory_.size());

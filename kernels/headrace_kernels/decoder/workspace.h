@@ -17,15 +17,16 @@ class Pages {
 public:
     ~Pages() { release(); }
 
-    // At least `bytes`; the contents survive only if nothing had to grow. False: no memory.
+    // At least `bytes`; the contents survive only if nothing had to grow. False: no memory, and all is as it was. That
+    // takes addresses for both at once, but no more memory: nobody has written to the new pages yet.
     bool reserve(int64_t bytes) {
         if (bytes <= size_) return true;
-        release();
         constexpr int64_t kHugePage = 2 << 20;
         const int64_t size = round_up(bytes, kHugePage);
         void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (fresh == MAP_FAILED) return false;
         madvise(fresh, size, MADV_HUGEPAGE);
+        release();
         data_ = static_cast<char*>(fresh);
         size_ = size;
         return true;
@@ -37,7 +38,6 @@ public:
 private:
     void release() {
         if (size_ > 0) munmap(data_, size_);
-        size_ = 0;
     }
 
     char* data_ = nullptr;
