@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl LogicalShard {
-    /// Connects to every rank; rank i listens at `addresses[i]`. Waits, trying again, until all accept; `waiting` hears
+    /// Connects to every rank; rank i listens at `addresses[i]`. Waits, trying again, until all answer; `waiting` hears
     /// every few seconds for whom, as in "waiting for rank 1 at 10.0.0.2:7000 (connection refused)".
     ///
     /// # Errors

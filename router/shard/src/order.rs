@@ -60,7 +60,7 @@ fn remedy(mut named: Vec<Named>) -> String {
     let missing = (0..world_size).filter(|rank| named.iter().all(|other| other.rank != *rank));
     let missing: Vec<_> = missing.map(|rank| format!("rank {rank}")).collect();
     if !missing.is_empty() {
-        return format!("{} is missing", missing.join(" and "));
+        return format!("{} {} missing", missing.join(" and "), if missing.len() == 1 { "is" } else { "are" });
     }
     named.sort_by_key(|one| one.rank);
     named.dedup_by_key(|one| one.rank);

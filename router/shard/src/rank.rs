@@ -27,7 +27,8 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// Tries until the rank accepts or `deadlines.connect` has passed. Every failure goes to `failed`.
+    /// Tries until the rank accepts and says that it lives, or `deadlines.connect` has passed. Every failure goes to
+    /// `failed`.
     pub(crate) async fn connect(
         number: u32,
         address: &ShardAddress,
@@ -35,13 +36,23 @@ impl Rank {
         failed: impl Fn(String),
     ) -> Result<Self, ShardError> {
         let mut reason = "the connection was not accepted".to_owned();
-        let failed = |failure: String| {
+        let mut failed = |failure: String| {
             reason.clone_from(&failure);
             failed(failure);
         };
-        let connected = timeout(deadlines.connect, connect(address, failed)).await;
-        match connected {
-            Ok(channel) => Ok(Self { number, address: address.clone(), channel, deadlines }),
+        let reached = timeout(deadlines.connect, async {
+            let channel = connect(address, &mut failed).await;
+            failed("it accepts connections, but does not answer".to_owned());
+            let rank = Self { number, address: address.clone(), channel, deadlines };
+            loop {
+                match rank.health().await {
+                    Err(ShardError::Timeout { .. }) => {} // a process that is busy, or stands still, or is no rank
+                    lives => return lives.map(|()| rank),
+                }
+            }
+        });
+        match reached.await {
+            Ok(rank) => rank,
             Err(_) => Err(ShardError::Unreachable {
                 rank: number,
                 address: address.to_string(),

@@ -1,6 +1,7 @@
 //! What happens before the first step: connecting, facts, warm-up, health.
 
 use std::cell::RefCell;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::test_shard::{TestShard, info};
@@ -61,20 +62,22 @@ async fn connecting_waits_for_a_rank_that_starts_later() {
 #[tokio::test]
 async fn a_rank_that_never_accepts_is_named_with_its_address_and_the_last_reason() {
     let shard = TestShard::on_unix(info(0, 2));
-    let nobody = ShardAddress::Unix("/nonexistent/shard.sock".into());
     let deadlines = Deadlines { connect: Duration::from_millis(50), ..deadlines() };
     let error =
-        LogicalShard::connect(&[shard.address.clone(), nobody], deadlines, |_| ()).await.unwrap_err().to_string();
+        LogicalShard::connect(&[shard.address.clone(), nobody()], deadlines, |_| ()).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot reach rank 1 at unix:/nonexistent/shard.sock: "), "{error}");
     assert!(error.contains("No such file"), "{error}");
 }
 
-/// Connects to a rank that says this of itself, and to an address where nobody is, with little patience; what is said
+fn nobody() -> ShardAddress {
+    ShardAddress::Unix("/nonexistent/shard.sock".into())
+}
+
+/// Connects to a rank that says this of itself, and to an address where no rank is, with little patience; what is said
 /// meanwhile, and the end.
-async fn with_one_missing(info: InfoResponse, connect: Duration) -> (Vec<String>, String) {
+async fn with_one_missing(info: InfoResponse, missing: ShardAddress, connect: Duration) -> (Vec<String>, String) {
     let shard = TestShard::on_unix(info);
-    let nobody = ShardAddress::Unix("/nonexistent/shard.sock".into());
-    let addresses = [shard.address.clone(), nobody];
+    let addresses = [shard.address.clone(), missing];
     let said = RefCell::new(Vec::new());
     let waiting = |sentence: &str| said.borrow_mut().push(sentence.to_owned());
     let deadlines = Deadlines { connect, patience: Duration::from_millis(1), ..deadlines() };
@@ -88,15 +91,26 @@ async fn with_one_missing(info: InfoResponse, connect: Duration) -> (Vec<String>
 
 #[tokio::test]
 async fn who_is_missing_is_said_with_address_and_reason_until_the_time_is_up() {
-    let (said, end) = with_one_missing(info(0, 2), Duration::from_secs(1)).await;
+    let (said, end) = with_one_missing(info(0, 2), nobody(), Duration::from_secs(1)).await;
     let last = said.last().unwrap();
     assert!(last.starts_with("waiting for rank 1 at unix:/nonexistent/shard.sock (No such file"), "{last}");
     assert!(end.contains("No such file") && end.contains("tried for 1s"), "{end}");
 }
 
 #[tokio::test]
+async fn who_accepts_and_says_nothing_is_missing_too() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let (said, end) = with_one_missing(info(0, 2), ShardAddress::Tcp(address.clone()), Duration::from_secs(1)).await;
+    let why = format!("rank 1 at {address} (it accepts connections, but does not answer)");
+    assert_eq!(said.last().unwrap(), &format!("waiting for {why}"));
+    let why = format!("rank 1 at {address}: it accepts connections, but does not answer (tried for 1s)");
+    assert_eq!(end, format!("cannot reach {why}"));
+}
+
+#[tokio::test]
 async fn nobody_waits_for_ranks_that_there_are_none_of() {
-    let (_, end) = with_one_missing(info(0, 1), Duration::from_secs(60)).await;
+    let (_, end) = with_one_missing(info(0, 1), nobody(), Duration::from_secs(60)).await;
     assert_eq!(
         end,
         "--shards must name every rank of one model once, in rank order, but a is rank 0 of 1 and 2 addresses are given; \
@@ -157,6 +171,7 @@ async fn addresses_that_are_not_all_ranks_once_are_told_what_to_change() {
     for (says, remedy) in [
         (&[(0, 3), (1, 3)][..], "rank 2 is missing"),
         (&[(1, 2)], "rank 0 is missing"),
+        (&[(1, 3)], "rank 0 and rank 2 are missing"),
         (&[(0, 2), (0, 2)], "rank 1 is missing"),
         (&[(0, 2), (1, 2), (1, 2)], "write --shards a,b"),
         (&[(0, 2), (1, 3)], "these were started for different models: name those that were started together"),
