@@ -125,7 +125,6 @@ class ShardService(ShardServicer):
         to_work: Callable[[Session, Any], Work],
         context: grpc.aio.ServicerContext,
     ) -> None:
-        await context.send_initial_metadata(())  # or the client's call would wait for the first answer
         if not self._warm:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{name} needs a KV pool; call Warmup first")
         try:

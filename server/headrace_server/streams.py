@@ -26,9 +26,14 @@ async def serve_stream(
     Reading goes on while answers are computed: the next step waits in the inbox, not on the wire.
     """
     answers: asyncio.Queue[asyncio.Future | None] = asyncio.Queue()
-    reader = asyncio.create_task(_read(session, messages, to_work, answers))
-    writer = asyncio.create_task(_write(session, answers, context))
+    tasks: tuple[asyncio.Task, ...] = ()
     try:
+        # Now, or the client's call would wait for the first answer; not before the session has its place, or a router
+        # that is refused here would go on to other ranks.
+        await context.send_initial_metadata(())
+        reader = asyncio.create_task(_read(session, messages, to_work, answers))
+        writer = asyncio.create_task(_write(session, answers, context))
+        tasks = (reader, writer)
         await asyncio.wait((writer, session.ended), return_when=asyncio.FIRST_COMPLETED)
         if session.ended.done():
             raise _Ended(session.ended.result())
@@ -38,7 +43,7 @@ async def serve_stream(
         await context.abort(grpc.StatusCode.ABORTED, f"session {session.number} ended: {ended}")
     finally:
         session.end(f"the {name} stream ended")
-        for task in (reader, writer):
+        for task in tasks:
             task.cancel()
 
 

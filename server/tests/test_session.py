@@ -201,6 +201,27 @@ def test_a_second_router_is_refused_and_the_first_goes_on(
     run(scenario())
 
 
+def test_no_stream_of_a_second_session_opens_while_the_first_goes_on(
+    tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two routers that come at once the one that rank 0 refuses must not have gone on to other ranks."""
+    monkeypatch.setattr("headrace_server.session.PREDECESSOR_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        async with serving(tiny_llama.directory, tmp_path) as shard:
+            first = await shard.session(7)
+            second = asyncio.create_task(shard.session(8))
+            for _ in range(3):  # an answer to the second session's streams would have come before the last of these
+                await shard.stub.Health(pb.HealthRequest())
+            assert not second.done()
+            first.close()
+            session = await second
+            answer = await ask(session.prefill, first_step(session))
+            assert unpacked(answer.token_ids) == tiny_llama.greedy(PROMPT, 1)
+
+    run(scenario())
+
+
 def test_a_router_that_comes_while_its_predecessor_leaves_is_served(
     tiny_llama: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

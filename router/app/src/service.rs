@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use headrace_engine::{Engine, EngineConfig, EngineTask, TraceFiles};
+use headrace_engine::{Engine, EngineConfig, EngineState, EngineTask, TraceFiles};
 use headrace_http::{HeaderValue, Limits, ServerInfo, ServerParts, ServerState, install_metrics};
 use headrace_scheduler::{PolicyKind, TokenId};
 use headrace_shard::{LogicalShard, PoolReport, ShardError, ShardFacts};
@@ -180,7 +180,11 @@ impl Service {
         self.engine.drain();
         let why = tokio::select! {
             biased;
-            () = self.engine.idle() => return Ok(()),
+            () = self.engine.idle() => {
+                // It is so, too, when the shard has died and all that ran has failed.
+                let died = matches!(self.engine.state(), EngineState::Dead(_));
+                return if died { Err(Failure::Engine((&mut self.task).await)) } else { Ok(()) };
+            }
             death = death => return Err(Failure::Died(death)),
             stopped = &mut self.task => return Err(Failure::Engine(stopped)),
             signal = signals.next() => CutOff::SecondSignal(signal),

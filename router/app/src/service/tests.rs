@@ -111,6 +111,16 @@ async fn an_engine_that_stops_is_the_reason() {
 }
 
 #[tokio::test]
+async fn a_shard_that_dies_while_the_last_requests_are_finished_is_the_reason() {
+    let mut world = World::new().await;
+    let mut signals = Signals::install().expect("signals");
+    let _generation = world.generate().await;
+    world.shard.die();
+    let outcome = world.service.drain(&mut signals, pin!(std::future::pending())).await;
+    assert!(matches!(outcome, Err(Failure::Engine(EngineStopped::ShardDied(_)))), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn an_http_server_that_stops_by_itself_is_the_reason_and_is_not_awaited_again() {
     let world = World::new().await;
     let mut signals = Signals::install().expect("signals");
