@@ -16,8 +16,8 @@ use crate::rank::Rank;
 /// Ranks in the order of their addresses. `waiting` hears for whom and why, whenever patience is over.
 ///
 /// # Errors
-/// `Unreachable` when one does not accept, or answer at all, in time; `Addresses` when those that are there say that there are not as many
-/// ranks; what one that is there answers when it cannot load its model.
+/// `Unreachable` when one does not accept, or answer at all, in time; `Addresses` when those that are there say that
+/// there are not as many ranks; what one that is there answers when it cannot load its model.
 pub(crate) async fn gather(
     addresses: &[ShardAddress],
     deadlines: Deadlines,
