@@ -16,7 +16,6 @@ mod kserve;
 mod leaving;
 mod limits;
 mod live;
-mod log;
 mod methods;
 mod openai;
 mod probes;

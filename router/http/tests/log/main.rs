@@ -1,4 +1,14 @@
-//! The log's line of a request that is refused, wherever that happens.
+//! The log's line of a request that is refused, wherever that happens. In a process of its own, as a process has one log:
+//! tracing asks once whether anybody wants what a place in the code says, and where tests of one process subscribe by turns
+//! it may ask the thread of another test, which wants nothing, and never again.
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+#[path = "../http/tokenizer.rs"]
+#[allow(dead_code, reason = "shared")]
+mod tokenizer;
+#[path = "../http/world.rs"]
+#[allow(dead_code, reason = "shared")]
+mod world;
 
 use std::cell::RefCell;
 use std::io;
@@ -7,45 +17,42 @@ use std::sync::Once;
 use axum::body::Body;
 use axum::http::Request;
 use headrace_http::{ApiKeys, Surface};
+use headrace_text::chat::{ChatTemplates, DEFAULT};
 use serde_json::json;
 
-use crate::openai::with_template;
 use crate::world::{Setup, World, post};
 
 /// In everything that a client sends but paths.
 const SECRET: &str = "zanzibar";
 
 thread_local! {
-    /// What this thread has logged since it began to listen.
-    static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What this thread logs.
+/// What this thread logs: all of a test, as its runtime has no other.
 struct Log;
 
 impl Log {
-    /// One subscriber serves all threads: of several, each for a thread, none hears of a place in the code that another
-    /// thread comes to first, while it is the only one.
+    /// The first thing that a test does, so that nobody logs before all have a subscriber.
     fn begin() -> Self {
         static SUBSCRIBED: Once = Once::new();
         SUBSCRIBED.call_once(|| {
             let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log);
             tracing::subscriber::set_global_default(lines.finish()).unwrap();
-            tracing::callsite::rebuild_interest_cache(); // of places that a thread came to just before
         });
-        LOGGED.set(Some(Vec::new()));
+        LINES.take(); // Of a test before, where one thread runs them all.
         Self
     }
 
     fn lines(&self, part: &str) -> Vec<String> {
-        let text = String::from_utf8(LOGGED.with_borrow(|logged| logged.clone().unwrap())).unwrap();
+        let text = String::from_utf8(LINES.with_borrow(Vec::clone)).unwrap();
         text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
     }
 }
 
 impl io::Write for Log {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        LOGGED.with_borrow_mut(|logged| logged.iter_mut().for_each(|logged| logged.extend_from_slice(piece)));
+        LINES.with_borrow_mut(|lines| lines.extend_from_slice(piece));
         Ok(piece.len())
     }
 
@@ -58,7 +65,9 @@ impl io::Write for Log {
 async fn each_refusal_is_one_line_and_shows_nothing_of_a_body() {
     let log = Log::begin();
     let surface = Surface { api_keys: ApiKeys::new(["key"]), ..Surface::default() };
-    let world = World::with(with_template(Setup { surface, ..Setup::default() })).await;
+    let sources = [(DEFAULT.to_owned(), "{{ messages[0].content }}".to_owned())].into();
+    let chat_templates = ChatTemplates::parse(&sources, serde_json::Map::new());
+    let world = World::with(Setup { chat_templates, surface, ..Setup::default() }).await;
     let text = |path: &str| Request::post(path).header("content-type", "text/plain").body(Body::from(SECRET)).unwrap();
     let json = |path: &str, body: serde_json::Value| post(path, body.to_string());
     let keyless = post("/generate", json!({"inputs": SECRET}).to_string());
