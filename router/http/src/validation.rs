@@ -59,11 +59,20 @@ pub(crate) fn best_of(parameters: &Parameters, limits: &Limits, delivery: Delive
         Delivery::Stream if given != 1 => Err(Invalid::BestOfStream { given }),
         Delivery::Stream if parameters.decoder_input_details => Err(Invalid::PrefillDetailsStream),
         Delivery::Whole if given > 1 && limits.max_best_of <= 1 => Err(Invalid::BestOfDisabled { given }),
-        Delivery::Whole if given > limits.max_best_of.max(1) => Err(Invalid::BestOf { max: limits.max_best_of, given }),
-        Delivery::Whole if given > limits.max_concurrent_requests => {
-            Err(Invalid::Choices { field: "best_of", max: limits.max_concurrent_requests, given })
+        Delivery::Whole => {
+            check_best_of(given, limits.max_best_of.max(1), limits.max_concurrent_requests)?;
+            Ok(given.max(1))
         }
-        _ => Ok(given.max(1)),
+        Delivery::Stream => Ok(1),
+    }
+}
+
+/// Whether so many answers of each prompt may be drawn: no more than `most`, nor than could ever run at once.
+pub(crate) fn check_best_of(given: u32, most: u32, at_once: u32) -> Result<(), Invalid> {
+    match given {
+        _ if given <= most.min(at_once) => Ok(()),
+        _ if at_once < most => Err(Invalid::Choices { field: "best_of", max: at_once, given }),
+        _ => Err(Invalid::BestOf { max: most, given }),
     }
 }
 

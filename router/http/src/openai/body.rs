@@ -184,13 +184,7 @@ impl Common {
         if best_of > n && self.delivery() == Delivery::Stream {
             return Err(Invalid::BestOfBeyondChoicesStream { n, given: best_of });
         }
-        let most = n.max(limits.max_best_of);
-        if best_of > most {
-            return Err(Invalid::BestOf { max: most, given: best_of });
-        }
-        if best_of > at_once {
-            return Err(Invalid::Choices { field: "best_of", max: at_once, given: best_of });
-        }
+        validation::check_best_of(best_of, n.max(limits.max_best_of), at_once)?;
         Ok(Choices { n, best_of })
     }
 

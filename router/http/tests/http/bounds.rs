@@ -251,18 +251,19 @@ async fn of_all_that_may_run_at_once() {
     let world = World::with(Setup { limits, surface, ..Setup::default() }).await;
     let inputs = |count| json!({"inputs": vec![json!({"name": "a", "data": ["x"]}); count]});
     let prompts = |count| json!({"prompt": vec!["x"; count]});
+    let sampled = |best_of| json!({"best_of": best_of, "do_sample": true, "max_new_tokens": 2});
+    let drawn = |best_of| json!({"inputs": [{"name": "a", "data": ["x"]}], "parameters": sampled(best_of)});
     let two = |best_of| json!({"prompt": ["a", "b"], "best_of": best_of, "temperature": 1});
     assert_bounds(
         &world,
         [
             (INFER, inputs(4), inputs(5), "supports up to 4 inputs. Given: 5"),
+            (INFER, drawn(4), drawn(5), "`best_of` must be > 0 and <= 4 for this request. Given: 5"),
+            (NATIVE, sampled(4), sampled(5), "`best_of` must be > 0 and <= 4 for this request. Given: 5"),
             (COMPLETIONS, two(2), two(3), "`best_of` must be > 0 and <= 2 for this request. Given: 3"),
-            (
-                NATIVE,
-                json!({"best_of": 4, "do_sample": true}),
-                json!({"best_of": 5, "do_sample": true}),
-                "`best_of` must be > 0 and <= 4 for this request. Given: 5",
-            ),
+            // Of two limits the smaller is the one that holds.
+            (NATIVE, sampled(4), sampled(10), "`best_of` must be > 0 and <= 4 for this request. Given: 10"),
+            (COMPLETIONS, two(2), two(10), "`best_of` must be > 0 and <= 2 for this request. Given: 10"),
             (
                 COMPLETIONS,
                 prompts(4),
