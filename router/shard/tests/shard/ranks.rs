@@ -141,14 +141,14 @@ async fn a_stream_that_a_rank_breaks_ends_the_session_with_its_words() {
 /// they are asked.
 async fn overdue(signs: [Option<bool>; 2]) -> ShardError {
     let (mut shards, _) = connected(3).await;
+    let addresses: Vec<_> = shards.iter().map(|shard| shard.address.clone()).collect();
+    let hurry = Deadlines { step: Duration::from_millis(1), health: Duration::from_millis(500), ..deadlines() };
+    let logical = LogicalShard::connect(&addresses, hurry, |_| ()).await.unwrap();
     for (shard, waits_for_ranks) in shards[1..].iter().zip(signs) {
         let health =
             waits_for_ranks.map(|waits_for_ranks| proto::HealthResponse { waits_for_ranks, ..Default::default() });
         shard.settings.change(|unary| unary.health = health);
     }
-    let addresses: Vec<_> = shards.iter().map(|shard| shard.address.clone()).collect();
-    let hurry = Deadlines { step: Duration::from_millis(1), health: Duration::from_millis(500), ..deadlines() };
-    let logical = LogicalShard::connect(&addresses, hurry, |_| ()).await.unwrap();
     let mut session = logical.open_session().await.unwrap();
     session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
     shards[0].sample(&[10]).await;
@@ -177,9 +177,9 @@ async fn where_nobody_is_known_to_wait_all_that_have_not_answered_are_named() {
 #[tokio::test]
 async fn an_answer_that_comes_while_ranks_are_asked_is_not_too_late() {
     let (mut shards, _) = connected(1).await;
-    shards[0].settings.change(|unary| unary.health = None);
     let hurry = Deadlines { step: Duration::from_millis(1), ..deadlines() };
     let logical = LogicalShard::connect(&[shards[0].address.clone()], hurry, |_| ()).await.unwrap();
+    shards[0].settings.change(|unary| unary.health = None);
     let mut session = logical.open_session().await.unwrap();
     session.send_step(&decode(1, &[(0, 3)]), &[]).unwrap();
     let waiting = shards[0].message().await;
