@@ -80,7 +80,8 @@ async fn with_one_missing(info: InfoResponse, missing: ShardAddress, connect: Du
     let addresses = [shard.address.clone(), missing];
     let said = RefCell::new(Vec::new());
     let waiting = |sentence: &str| said.borrow_mut().push(sentence.to_owned());
-    let deadlines = Deadlines { connect, patience: Duration::from_millis(1), ..deadlines() };
+    let (patience, health) = (Duration::from_millis(1), Duration::from_millis(50)); // asked again and again
+    let deadlines = Deadlines { connect, patience, health, ..deadlines() };
     let end = LogicalShard::connect(&addresses, deadlines, waiting)
         .await
         .unwrap_err()
