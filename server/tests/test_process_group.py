@@ -1,5 +1,6 @@
 """Ranks on GPUs, without GPUs: what they ask of torch's group of processes, and of memory that several GPUs map."""
 
+import logging
 import socket
 from multiprocessing.connection import Connection
 
@@ -90,8 +91,9 @@ def test_who_can_add_up_in_memory_that_all_gpus_map(
 class Ranks(ProcessGroup):
     """One of several that have met."""
 
-    def __init__(self, others: int, gpu: int = 0) -> None:
-        self.rank, self.world_size, self._others = 0, 2, others
+    def __init__(self, *complaints: str, gpu: int = 0) -> None:
+        """`complaints`: of the other one, time after time; then it has none."""
+        self.rank, self.world_size, self._complaints = 0, 2, iter(complaints)
         self._said = {"place of rank 1": f'["{HERE}", {gpu}]'.encode()}
 
     def set(self, key: str, value: str) -> None:
@@ -100,8 +102,8 @@ class Ranks(ProcessGroup):
     def get(self, key: str) -> bytes:
         return self._said[key]
 
-    def least(self, value: int) -> int:
-        return min(value, self._others)
+    def tell_all(self, mine: str) -> list[str]:
+        return [mine, next(self._complaints, "")]
 
     def small_sum(self) -> OneShotSum | None:
         return self._small_sum(self, torch.bfloat16, GPU)  # type: ignore[arg-type]
@@ -117,15 +119,27 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_ranks_that_are_able_make_a_buffer(linked: list[str]) -> None:
-    assert isinstance(Ranks(others=1, gpu=1).small_sum(), OneShotSum)
+    assert isinstance(Ranks(gpu=1).small_sum(), OneShotSum)
     assert linked == ["a buffer"]
 
 
-def test_none_begins_a_buffer_that_another_rank_cannot_make(linked: list[str]) -> None:
+def test_none_begins_a_buffer_that_another_rank_cannot_make(
+    linked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """It would wait for that one for ever."""
-    assert Ranks(others=0, gpu=1).small_sum() is None
-    assert Ranks(others=1, gpu=0).small_sum() is None
+    with caplog.at_level(logging.INFO, logger="headrace_server"):
+        assert Ranks("it has no room", gpu=1).small_sum() is None
+        assert Ranks(gpu=0).small_sum() is None
     assert linked == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "NCCL sums small tensors too: rank 1 says: it has no room",
+        "NCCL sums small tensors too: ranks see just their own GPUs",
+    ]
+
+
+def test_a_buffer_that_another_rank_failed_to_make_is_not_used(linked: list[str]) -> None:
+    assert Ranks("", "it found no memory", gpu=1).small_sum() is None
+    assert linked == ["a buffer"]
 
 
 def test_where_gpus_share_no_memory_sums_are_left_to_the_collective(
@@ -135,7 +149,7 @@ def test_where_gpus_share_no_memory_sums_are_left_to_the_collective(
         raise RuntimeError("no device of this machine maps another one's memory")
 
     monkeypatch.setattr(OneShotSum, "__init__", none_here)
-    assert Ranks(others=1, gpu=1).small_sum() is None
+    assert Ranks(gpu=1).small_sum() is None
 
 
 def test_small_tensors_of_its_type_go_through_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:

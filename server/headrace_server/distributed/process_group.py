@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headrace_server.distributed.collective import MOST_SAID, WORDS, Kind
+from headrace_server.distributed.collective import MOST_SAID, WORDS, Kind, complaint
 from headrace_server.distributed.lifeline import Lifeline
 from headrace_server.distributed.one_shot import OneShotSum, Place, place_of, why_not
 from headrace_server.errors import CapacityError, LostRank, first_line, lacking, lacks_memory
@@ -111,15 +111,17 @@ class ProcessGroup:
         with _others_may_be_gone():
             store.set(_PLACE.format(self.rank), json.dumps(place_of(device)))
             places = [Place(*json.loads(store.get(_PLACE.format(rank)))) for rank in range(self.world_size)]
-        one_shot, reason = None, why_not(dtype, places, self.rank)
-        if self.least(int(reason is None)):
+        one_shot, lack = None, ""
+        problem = complaint(self, why_not(dtype, places, self.rank) or "")
+        if not problem:
             try:
                 one_shot = OneShotSum(dtype, device)
             except (RuntimeError, ImportError, AttributeError) as error:
-                reason = first_line(error)
-            one_shot = one_shot if self.least(int(one_shot is not None)) else None
-        if one_shot is None:
-            LOGGER.info("NCCL sums small tensors too: %s", reason or "another rank says why")
+                lack = first_line(error)
+            problem = complaint(self, lack)
+        if problem:
+            LOGGER.info("NCCL sums small tensors too: %s", problem)
+            return None
         return one_shot
 
     def _room(self, kind: Kind, x: Tensor) -> Tensor:
